@@ -23,14 +23,14 @@ from onnx.reference import ReferenceEvaluator
 from harness.core.entry import Entry
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
-from harness.core.probes import load_probes, save_probes
+from harness.core.probes import Kind, load_probes, save_probes
 from harness.engine.excerpt import Redraw
 from harness.engine.export_files import MODEL, PROBES
 from harness.engine.host import report_progress
 from harness.engine.keys import redraw_key
 from harness.engine.store import Store
 from harness.measure.compare import UNIT_ROUNDOFF
-from harness.measure.trace import OUTPUT, TraceWriter, save_inputs
+from harness.measure.trace import OUTPUT, TraceWriter, open_trace, save_inputs
 from harness.runtimes.graph.onnx_graph import (
     declared,
     known_as,
@@ -117,12 +117,17 @@ def _redrawn(entry: Entry, how: Redraw, folder: Path) -> Mapping[str, object]:
     onnx.save_model(model, folder / MODEL)
     save_inputs(arrays, folder)
     (probe,) = load_probes(entry.file(PROBES))
-    save_probes([replace(probe, onnx=output.name)], folder / PROBES)
+    # A value of another kind is compared under its own name alone, which it has lost.
+    compared = replace(probe, onnx=output.name, kind=Kind.COMPUTE)
+    save_probes([compared], folder / PROBES)
     writer = TraceWriter(folder)
     values = OUTPUT + output.name, probe.name
+    is_mask = open_trace(entry.path).places[probe.name].is_mask
     for value in values:
-        writer.add(value, expected)
-    writer.close(dict.fromkeys(values, floor))
+        writer.add(value, expected, is_mask=is_mask)
+    # Whole numbers and truths have no floor, because nothing is rounded in them.
+    floors = dict.fromkeys(values, floor) if expected.dtype.kind == "f" else {}
+    writer.close(floors)
     return {
         "given": {name: name for name in arrays},
         "begins": list(arrays),
@@ -287,7 +292,7 @@ def _is_plain(number: float) -> bool:
     >>> _is_plain(0.1767767), _is_plain(0.044715), _is_plain(0.13481377)
     (True, True, False)
     """
-    if number == 0.0 or not math.isfinite(number):
+    if number == 0.0 or not abs(number) <= _HUGE:
         return True
     forms = number, number**2, 1 / number, 1 / number**2
     near = ((form, float(f"{form:.{_PLAIN_DIGITS}e}")) for form in forms)

@@ -8,12 +8,13 @@ import pytest
 from onnx import numpy_helper, parser
 
 from harness.core.errors import StageError
-from harness.core.probes import Kind, Probe, save_probes
+from harness.core.probes import Kind, Probe, load_probes, save_probes
 from harness.engine.excerpt import Redraw
 from harness.engine.export_files import MODEL, PROBES
 from harness.engine.keys import redraw_key
 from harness.engine.store import Store
-from harness.measure.trace import save_inputs
+from harness.measure.align import wanted_values
+from harness.measure.trace import TraceWriter, open_trace, save_inputs
 from harness.runtimes.graph.redraw import redraw_excerpt
 
 LIKE = Redraw(style="like")
@@ -40,21 +41,24 @@ def of(array):
 class Drawn:
     """A graph in ONNX's text form, with drawn numbers."""
 
-    def __init__(self, folder, text, inputs, how=LIKE, **weights):
+    def __init__(self, folder, text, inputs, how=LIKE, out="float", **weights):
         given = ", ".join(f"{of(array)} {name}" for name, array in inputs.items())
         head = '<ir_version: 9, opset_import: ["" : 21]>'
-        model = parser.parse_model(f"{head} g ({given}) => (float out) {{ {text} }}")
+        model = parser.parse_model(f"{head} g ({given}) => ({out} out) {{ {text} }}")
         model.graph.initializer.extend(
             numpy_helper.from_array(array, name) for name, array in weights.items()
         )
         probe = Probe(
-            name="secret", position=0, kind=Kind.COMPUTE, op="", module="", source=""
+            name="secret", position=0, kind=Kind.MOVE, op="", module="", source=""
         )
 
         def build(path):
             onnx.save(model, path / MODEL)
             save_probes([probe], path / PROBES)
             save_inputs(inputs, path)
+            writer = TraceWriter(path)
+            writer.add("secret", np.zeros(1, np.float32))
+            writer.close({})
             return {}
 
         store = Store(root=folder)
@@ -123,10 +127,11 @@ def test_a_size_that_an_earlier_operator_made_changes_where_the_cut_begins(tmp_p
         ("out = Gather<axis=1>(x, w)", np.array([3, 1, 5]), True),
         ("out = Mul(x, w)", np.array(0.125, np.float32), True),
         ("out = Mul(x, w)", np.array(0.13481377, np.float32), False),
+        ("out = Max(x, w)", np.array(np.finfo(np.float32).min), True),
     ],
     ids=[
         *("bias in int32", "permutation", "shape", "axes", "few indices"),
-        *("plain number", "trained number"),
+        *("plain number", "trained number", "stands for minus infinity"),
     ],
 )
 def test_only_sizes_and_plain_numbers_are_kept(tmp_path, text, weight, kept):
@@ -174,6 +179,15 @@ def test_what_cannot_be_drawn_is_said(tmp_path, text, said):
 
     with pytest.raises(StageError, match=said):
         Drawn(tmp_path, text, {"x": X}, **shape)
+
+
+def test_truths_are_compared_without_a_floor(tmp_path):
+    drawn = Drawn(tmp_path, "out = Less(x, y)", {"x": X, "y": X}, out="bool")
+
+    trace = open_trace(drawn.entry.path)
+    (probe,) = load_probes(drawn.entry.file(PROBES))
+    assert wanted_values([probe]) == {"v0": probe}
+    assert trace.floor_rms(probe.name) is None
 
 
 def test_a_value_has_a_new_name_by_which_its_node_can_be_kept(tmp_path):
