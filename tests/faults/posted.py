@@ -336,14 +336,15 @@ def posted(suite, engine, fault, backend, into):
 def main():
     """Post each fault, and print the score."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help="only these, and write no report")
+    parser.add_argument("names", nargs="*", help="only these; the report keeps others")
     parser.add_argument("--store", type=Path, help="keep what is exported here")
     parser.add_argument("--search", type=float, default=20.0, help="seconds a fault")
     asked = parser.parse_args()
     faults = [one.values for one in of_families("operator", "runtime")]
     # A run that is stopped has tried an even sample.
     random.Random(0).shuffle(faults)  # noqa: S311  # no secret
-    results, suite = [], load_suite(watched_digits())
+    suite = load_suite(watched_digits())
+    rows = json.loads(KEPT.read_text("utf-8")) if asked.names else []
     with TemporaryDirectory() as scratch, ExitStack() as stack:
         stack.enter_context(patch.object(post, "SEARCH_S", asked.search))
         store = Store(root=asked.store or Path(scratch, "store"))
@@ -361,13 +362,12 @@ def main():
                 + (one.why or f"{one.size_bytes:,} bytes, {one.operators} operators"),
                 flush=True,
             )
-            results.append(one)
-            if not asked.names:
-                rows = [vars(each) for each in results]
-                KEPT.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    yes = sum(one.yes for one in results)
-    able = sum(one.fault not in NEVER for one in results)
-    print(f"{yes} of {len(results)} faults, {able} of which can be posted at all")
+            rows = [row for row in rows if row["fault"] != one.fault]
+            rows = sorted([*rows, vars(one)], key=lambda row: row["fault"])
+            KEPT.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    yes = sum(row["yes"] for row in rows)
+    able = sum(row["fault"] not in NEVER for row in rows)
+    print(f"{yes} of {len(rows)} faults, {able} of which can be posted at all")
 
 
 if __name__ == "__main__":

@@ -92,6 +92,7 @@ class _Search:
     say: Callable[[str], None]
     tries: int = 0
     best: Around = field(init=False)
+    _needed: set[str] = field(default_factory=set)
     _why: str = ""
 
     def run(self, around: Around) -> Around:
@@ -139,12 +140,17 @@ class _Search:
             all_of = {size: size // part for size in sizes if size % part == 0}
             if all_of and min(all_of.values()) > 1:
                 yield replace(how, sizes=_composed(how.sizes, all_of))
-        for value in reversed(meta["values"]):
-            if value not in how.begins:
+        cuts = [one for one in reversed(meta["values"]) if one not in how.begins]
+        for value in cuts:
+            if value not in self._needed:
+                self._needed.add(value)  # unless this one shows the divergence
                 yield replace(how, begins=(*how.begins, value))
         for size in sizes:
             for family in _families(size, sizes):
                 yield replace(how, sizes=_composed(how.sizes, family))
+        # What was needed for one graph is rarely left out of a smaller one.
+        for value in cuts:
+            yield replace(how, begins=(*how.begins, value))
 
     def _shows(self, how: Redraw, before: tuple[int, int] | None = None) -> bool:
         """Whether the excerpt diverges with these numbers; it is the best one then.

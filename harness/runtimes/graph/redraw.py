@@ -60,6 +60,7 @@ second input of a reduction holds axes too."""
 _FEW = 8
 """So few integers of 64 bits may be a part of a shape, wherever they are read."""
 
+_HUGE_SIZE = 2**31
 _PEAK_EVERY = 61
 _PLAIN_DIGITS = 4
 
@@ -265,8 +266,11 @@ class _Draws:
         count = math.prod(shape)
         if np.array_equal(old.reshape(-1), np.arange(old.size)):
             return np.arange(count, dtype=old.dtype).reshape(shape)
-        low, high = (_power(float(end), math.floor) for end in (old.min(), old.max()))
-        drawn = self._random.integers(int(low), int(high) + 1, shape)
+        low, near = (_power(float(end), math.floor) for end in (old.min(), old.max()))
+        # A power of two may be the one number that a fault leaves right.
+        ends = sorted((int(near), int(old.max())))
+        high = self._random.integers(*ends, endpoint=True)
+        drawn = self._random.integers(min(int(low), high), high, shape, endpoint=True)
         return drawn.astype(old.dtype)
 
     def _reals(self, old: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -357,8 +361,15 @@ def _as_double(model: onnx.ModelProto) -> onnx.ModelProto:
 def _sizes(graph: onnx.GraphProto, arrays: Arrays) -> list[int]:
     shapes = [array.shape for array in arrays.values()]
     shapes += [tuple(tensor.dims) for tensor in graph.initializer]
-    found = {size for shape in shapes for size in shape if size >= LEAST_SIZE}
-    return sorted(found, reverse=True)
+    kept = _read_as_sizes(graph)
+    shapes += [  # also what a reshape makes of a size
+        tuple(int(size) for size in numpy_helper.to_array(tensor).reshape(-1))
+        for tensor in graph.initializer
+        if tensor.name in kept and tensor.data_type == TensorProto.INT64
+    ]
+    # The end of a slice may stand for infinity.
+    found = {size for shape in shapes for size in shape if size < _HUGE_SIZE}
+    return sorted((size for size in found if size >= LEAST_SIZE), reverse=True)
 
 
 def _listing(model: onnx.ModelProto, arrays: Arrays, expected: np.ndarray) -> list[str]:

@@ -22,6 +22,7 @@ RNG = np.random.default_rng(7)
 TRAINED = RNG.standard_normal((16, 8)).astype(np.float32)
 X = RNG.standard_normal((2, 16)).astype(np.float32)
 
+TABLE = np.array([1, 16, -1])
 BRANCHES = """
     c = ReduceMax<keepdims=0>(x)
     b = Cast<to=9>(c)
@@ -82,6 +83,21 @@ def test_weights_and_inputs_are_others_of_the_same_sizes(tmp_path):
         assert new.shape == old.shape
         assert not np.isin(new, old).any()
         assert 0.4 < new.std() / old.std() < 2.5
+
+
+def test_the_sizes_that_a_table_alone_has_are_known(tmp_path):
+    text = "y = MatMul(x, w) out = Reshape(y, shape)"
+
+    drawn = Drawn(tmp_path, text, {"x": X[:, :6]}, w=TRAINED[:6], shape=TABLE)
+
+    assert drawn.entry.meta["sizes"] == [16, 8, 6]
+
+
+def test_one_number_becomes_another_of_its_size_and_no_power_of_two(tmp_path):
+    step = np.array([500, 500, 500])
+    drawn = Drawn(tmp_path, "out = Cast<to=1>(t)", {"t": step})
+
+    assert 256 < drawn.inputs[0].max() <= 500
 
 
 def test_sizes_change_in_inputs_weights_and_tables(tmp_path):
