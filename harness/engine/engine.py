@@ -327,7 +327,7 @@ class Engine(AbstractContextManager["Engine"]):
 
         """
         entry = self._artifacts.redrawn(excerpt.case, excerpt.entry, how)
-        return excerpt_of(excerpt.case, entry)
+        return excerpt_of(excerpt.case, entry, renamed=True)
 
     def run_excerpt(self, excerpt: Excerpt) -> CaseRecord:
         """Deploy an excerpt with its case's settings, run it, and return its record."""

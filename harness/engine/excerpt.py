@@ -7,13 +7,13 @@ like any other component.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from harness.core.case import GIVEN, Case, TensorSpec
+from harness.core.case import GIVEN, Case, TensorSpec, Variant
 from harness.core.entry import Entry
-from harness.core.runtime import EXACT
+from harness.core.runtime import EXACT, runtime
 from harness.engine.deployed import Reading
 
 
@@ -22,7 +22,7 @@ class Spot:
     """The place to cut a graph.
 
     Attributes:
-        probe: The value that the excerpt computes.
+        probe: The value that the excerpt computes, or an output of the component.
         shown: Probes that the case's run compared, sorted. The excerpt begins at the
             nearest of them.
 
@@ -77,8 +77,12 @@ class Excerpt:
         return set(cast("Any", self.entry.meta["begins"]))
 
 
-def excerpt_of(case: Case, entry: Entry) -> Excerpt:
-    """Return a stored excerpt as a separate case."""
+def excerpt_of(case: Case, entry: Entry, *, renamed: bool = False) -> Excerpt:
+    """Return a stored excerpt as a separate case.
+
+    If its values are `renamed`, its variant has no flags that name a file: what such a
+    file says of values would be said of none.
+    """
     meta = cast("dict[str, Any]", entry.meta)
     component = replace(
         case.component,
@@ -89,12 +93,29 @@ def excerpt_of(case: Case, entry: Entry) -> Excerpt:
     variant = case.variant
     if variant.kind == GIVEN:  # nobody gave a file of the excerpt
         variant = replace(variant, kind=EXACT)
+    if renamed:
+        of_files = dict(variant.files)
+        flags = tuple(flag for flag in variant.flags if flag not in of_files)
+        variant = replace(variant, flags=flags, files=())
+    variant = replace(variant, flags=tuple(_flags_of(variant, meta["kept"])))
     (sample,) = case.samples
     return Excerpt(
         case=replace(case, component=component, variant=variant),
         entry=entry,
         reading=Reading(sample=sample.id, inputs=entry, reference=entry, layers=True),
     )
+
+
+def _flags_of(variant: Variant, kept: Mapping[str, str]) -> Iterator[str]:
+    """Yield a variant's flags; one that keeps values names those of the excerpt."""
+    keep = runtime(variant.backend).keep
+    for flag in variant.flags:
+        if not keep or not flag.startswith(keep):
+            yield flag
+        elif here := [
+            kept[name] for name in flag.removeprefix(keep).split(",") if name in kept
+        ]:
+            yield f"{keep}{','.join(here)}"
 
 
 def _specs(rows: Sequence[Sequence[Any]]) -> tuple[TensorSpec, ...]:

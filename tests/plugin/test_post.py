@@ -15,7 +15,15 @@ pytestmark = pytest.mark.slow
 
 CASE = "vae_decoder/mnn/int8-weights"
 STRICT = ("--tier", "strict")
+HALF = """\
+[onnxruntime.half]
+outputs = "relaxed"
+layers = "relaxed"
+
+[onnxruntime.fp32]"""
 FEW_BYTES = 16
+MOST_LINES = 40
+MODULES = (b"quant_conv", b"decoder", b"encoder.", b"token_emb", b"val_", b"conv2d_")
 
 
 def run(folder):
@@ -31,6 +39,17 @@ def run(folder):
 
 def size_of(folder):
     return sum(file.stat().st_size for file in folder.iterdir())
+
+
+def check_nothing_is_in(post, arrays):
+    """Look for the bytes of arrays in every file of a folder."""
+    kept = b"".join(file.read_bytes() for file in post.iterdir())
+    users = [one.tobytes() for one in arrays]
+
+    assert any(len(one) >= FEW_BYTES for one in users)
+    for one in users:
+        for at in range(0, len(one) - FEW_BYTES + 1, 4):
+            assert one[at : at + FEW_BYTES] not in kept
 
 
 @pytest.fixture(scope="module")
@@ -65,25 +84,81 @@ def test_the_folder_is_small_and_has_the_text_to_post(both):
 
 def test_no_bytes_of_weights_or_inputs_are_in_it(both):
     own, post, _ = both
-    kept = b"".join(file.read_bytes() for file in post.iterdir())
     model = onnx.load(own / "exported.onnx")
     users = [numpy_helper.to_array(one) for one in model.graph.initializer]
     users += [np.load(own / "expected.npy"), *np.load(own / "inputs.npz").values()]
-    real = [one.tobytes() for one in users if one.dtype.kind == "f"]
 
-    assert any(len(one) >= FEW_BYTES for one in real)
-    for one in real:
-        for at in range(0, len(one) - FEW_BYTES + 1, 4):
-            assert one[at : at + FEW_BYTES] not in kept
+    check_nothing_is_in(post, [one for one in users if one.dtype.kind == "f"])
+
+
+def check_no_names_are_in(post):
+    for file in post.iterdir():
+        text = file.read_bytes()
+        for name in (*MODULES, str(post.parent).encode()):
+            assert name not in text, file
 
 
 def test_no_names_of_the_checkpoint_are_in_it(both):
-    _, post, _ = both
+    check_no_names_are_in(both[1])
 
-    for file in post.iterdir():
-        text = file.read_bytes()
-        for name in (b"quant_conv", b"decoder", b"val_", str(post.parent).encode()):
-            assert name not in text, file
+
+def test_a_script_has_forty_lines(both):
+    lines = (both[1] / "repro.py").read_text().splitlines()
+
+    assert len(lines) <= MOST_LINES
+
+
+def test_no_prompt_is_in_it(project, tmp_path):
+    """The first operator of a text encoder reads the token ids of a prompt."""
+    case = ("text_encoder/mnn/fp16-weights", "--suite", str(DIGITS))
+    folders = tmp_path / "own", tmp_path / "post"
+    for folder, how in zip(folders, ((), ("--post",)), strict=True):
+        ended = project.parity(
+            *("repro", *case, *STRICT, "--probe", "embedding", *how),
+            *("--out", str(folder)),
+        )
+        assert ended.code == 0, ended.text
+    own, post = folders
+    ids = next(iter(np.load(own / "inputs.npz").values()))
+
+    assert ids.dtype.kind == "i"
+    check_nothing_is_in(post, [ids.astype(np.int32), ids.astype(np.int64)])
+    check_no_names_are_in(post)
+
+
+def test_a_variant_that_keeps_values_can_be_posted_without_their_names(
+    project, tmp_path
+):
+    table = '\n[variant.onnxruntime.half]\nfrom = "fp16"\nflags = ["--keep=silu,Mul"]\n'
+    project.change(
+        "parity.toml",
+        '[backend.onnxruntime]\nvariants = ["fp32"]\n',
+        f'[backend.onnxruntime]\nvariants = ["fp32", "half"]\n{table}',
+    )
+    bounds = project.path / "tolerances.toml"
+    bounds.write_text(bounds.read_text().replace("[onnxruntime.fp32]", HALF, 1))
+    into = tmp_path / "post"
+
+    ended = project.parity(
+        *("repro", "vae_decoder/onnxruntime/half", *STRICT),
+        *("--probe", "decoder.conv_out", "--post", "--out", str(into)),
+    )
+
+    assert ended.code == 0, ended.text
+    assert "silu" not in (into / "issue.md").read_text()
+    check_no_names_are_in(into)
+
+
+def test_a_case_that_agrees_has_nothing_to_post(project, tmp_path):
+    into = tmp_path / "none"
+    ended = project.parity(
+        *("repro", "vae_decoder/onnxruntime/fp32", "--post", "--out", str(into))
+    )
+
+    assert ended.code == 2
+    assert ended.has("vae_decoder/onnxruntime/fp32 agrees in every layer and output (")
+    assert ended.has("name a value with --probe, or give a tighter --tier.")
+    assert not into.exists()
 
 
 def test_what_agrees_alone_has_nothing_to_post(project, tmp_path):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from harness.core.errors import SuiteError
-from harness.core.record import LAYERS, CaseRecord, Row
+from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Row
 from harness.engine.excerpt import Excerpt, Spot
 from harness.measure.compare import UNIT_ROUNDOFF
 from harness.measure.metrics import ratio
@@ -36,22 +36,34 @@ class Around:
         excerpt: The smallest one that shows the divergence, or the largest one tried.
         record: The record of its run.
         verdict: The verdict on it; None if it could not be run.
+        what: The check that failed: ``layers``, or ``outputs`` if every layer agrees,
+            as after a wrong rewrite of a runtime's optimiser.
 
     """
 
     excerpt: Excerpt
     record: CaseRecord
     verdict: CaseVerdict | None
+    what: str = LAYERS
 
     @property
     def layer(self) -> Row:
-        """The value that was cut at, in the excerpt."""
-        return next(row for row in self.record.rows if row.what == LAYERS)
+        """The value that was cut at, as the check that failed compares it."""
+        rows = {row.what: row for row in self.record.rows}
+        judged = rows[self.what]
+        # An output's row names no operator and no module.
+        return replace(
+            rows.get(LAYERS, judged), comparison=judged.comparison, looks=judged.looks
+        )
 
     @property
     def shows(self) -> bool:
-        """Whether the excerpt shows the divergence."""
-        return self.verdict is not None and not self.verdict.found.passed
+        """Whether the excerpt shows the divergence.
+
+        A check may also fail because nothing was compared, which shows none.
+        """
+        rows = self.verdict.rows if self.verdict else ()
+        return any(not judged.verdict.passed for judged in rows)
 
 
 def with_local_errors(
@@ -79,12 +91,18 @@ def blamed(verdict: CaseVerdict) -> list[str]:
     return sorted(origins, key=lambda probe: probe != first)
 
 
-def smallest_excerpt(
-    engine: Engine, judge: Judge, case: Case, record: CaseRecord, probe: str
+def smallest_excerpt(  # noqa: PLR0917  # the rest is what every cut gets
+    engine: Engine,
+    judge: Judge,
+    case: Case,
+    record: CaseRecord,
+    probe: str,
+    what: str = LAYERS,
 ) -> Around:
     """Cut around a value, wider and wider, until the divergence shows.
 
-    `case` has the one sample to run. An excerpt begins at values of `record`.
+    `case` has the one sample to run. An excerpt begins at values of `record`. The check
+    `what` has to fail; for ``outputs`` the value is an output.
 
     Raises:
         ParityError: Nothing can be cut at that value.
@@ -101,8 +119,8 @@ def smallest_excerpt(
         spot = Spot(probe=probe, shown=tuple(sorted(shown)))
         excerpt = engine.excerpt(case, sample, spot)
         ran = engine.run_excerpt(excerpt)
-        verdict = None if ran.failure else judge.check(ran, LAYERS)
-        around = Around(excerpt=excerpt, record=ran, verdict=verdict)
+        verdict = None if ran.failure else judge.check(ran, what)
+        around = Around(excerpt=excerpt, record=ran, verdict=verdict, what=what)
         if around.shows or excerpt.begins <= inputs:
             break
         shown -= excerpt.begins
@@ -122,10 +140,10 @@ def cut_out(
     record = engine.run(case)
     if record.failure is not None:
         raise SuiteError(record.failure.message)
-    sample, name = _place(engine, judge, case, record, probe)
+    sample, name, what = _place(engine, judge, case, record, probe)
     say(f"cutting at {name}")
     narrow = replace(case, samples=(sample,))
-    around = smallest_excerpt(engine, judge, narrow, record, name)
+    around = smallest_excerpt(engine, judge, narrow, record, name, what)
     if around.record.failure is not None:
         why = around.record.failure.message
         msg = f"the operators around {name} cannot be run alone: {why}"
@@ -135,8 +153,8 @@ def cut_out(
 
 def _place(
     engine: Engine, judge: Judge, case: Case, record: CaseRecord, probe: str
-) -> tuple[Sample, str]:
-    """Return the sample and the value to cut at."""
+) -> tuple[Sample, str, str]:
+    """Return the sample and the value to cut at, and the check that fails there."""
     rows = [row for row in record.rows if row.what == LAYERS]
     if probe:
         there = [row for row in rows if probe in {row.probe, row.module}]
@@ -144,17 +162,26 @@ def _place(
             msg = f"{case.id} compares no value {probe!r}; `parity show` lists them."
             raise SuiteError(msg)
         worst = max(there, key=lambda row: row.comparison.floor_multiple or 0.0)
-        return _sample(case, worst.sample), worst.probe
-    verdict = judge.check(record, LAYERS)
-    if verdict.first is None:
+        return _sample(case, worst.sample), worst.probe, LAYERS
+    verdicts = [judge.check(record, what) for what in case.whats]
+    # A check that fails for another reason than its values has no first divergence.
+    failing = [
+        judged for one in verdicts for judged in (one.first, *one.rows) if judged
+    ]
+    failing = [judged for judged in failing if not judged.verdict.passed]
+    if not failing:
+        said = "; ".join(one.reason for one in verdicts)
         msg = (
-            f"{case.id} agrees in every layer ({verdict.reason}); name a value with "
+            f"{case.id} agrees in every layer and output ({said}); name a value with "
             "--probe, or give a tighter --tier."
         )
         raise SuiteError(msg)
-    sample = _sample(case, verdict.first.row.sample)
+    first = failing[0].row
+    sample = _sample(case, first.sample)
+    if first.what == OUTPUTS:
+        return sample, first.probe, OUTPUTS
     _, verdict = with_local_errors(engine, judge, case, record, sample)
-    return sample, blamed(verdict)[0]
+    return sample, blamed(verdict)[0], LAYERS
 
 
 def _sample(case: Case, name: str) -> Sample:

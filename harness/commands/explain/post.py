@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from importlib import metadata
 from pathlib import Path
 from string import Template
 from tempfile import TemporaryDirectory
@@ -19,20 +20,25 @@ from typing import Any, Final, cast
 
 from harness.commands.explain.excerpts import Around
 from harness.commands.explain.repro import fill
-from harness.core.environment import environment
+from harness.core.case import Case
+from harness.core.environment import environment, installed
 from harness.core.errors import ParityError
-from harness.core.record import LAYERS
-from harness.core.runtime import Runtime, runtime
+from harness.core.record import CaseRecord
+from harness.core.runtime import Runtime, runs_exported, runtime
 from harness.core.text import count, operator
 from harness.engine.engine import Engine
-from harness.engine.environments import installed_versions
+from harness.engine.environments import installed_versions, python_of
 from harness.engine.excerpt import Excerpt, Redraw
+from harness.engine.host import signal_name
 from harness.engine.store import Store
 from harness.suite.judge import Judge
 from harness.suite.schema import Limits
 
 SEARCH_S: Final = 120.0
 """Seconds after which nothing more is left out."""
+
+RUN: Final = "exec(open('repro.py').read())"
+"""What a Python runs in the folder."""
 
 _DRAWS: Final = tuple(
     Redraw(style=style, seed=seed) for seed in range(3) for style in ("like", "peaked")
@@ -55,16 +61,16 @@ def write_post(
     returned.
 
     Raises:
-        ParityError: No drawn numbers show the divergence.
+        ParityError: No drawn numbers show the divergence, or the script does not.
 
     """
     with TemporaryDirectory() as scratch:
         with Engine(Store(root=Path(scratch)), limits) as engine:
-            search = _Search(engine, judge, around.excerpt, say)
+            search = _Search(engine, judge, around.excerpt, around.what, say)
             best = search.run(around)
             say("writing")
             fill(into, engine, best, _about_drawn(best))
-        text = _issue(best, into)
+        text = _issue(best, into, shown(best.excerpt.case, into))
         (into / "issue.md").write_text(text, encoding="utf-8")
     return best
 
@@ -74,6 +80,7 @@ class _Search:
     """Tries other numbers, fewer operators and smaller sizes.
 
     Attributes:
+        what: Check that has to fail.
         tries: Number of excerpts that were run.
 
     """
@@ -81,9 +88,11 @@ class _Search:
     engine: Engine
     judge: Judge
     excerpt: Excerpt
+    what: str
     say: Callable[[str], None]
     tries: int = 0
     best: Around = field(init=False)
+    _needed: set[str] = field(default_factory=set)
     _why: str = ""
 
     def run(self, around: Around) -> Around:
@@ -117,24 +126,37 @@ class _Search:
             for one in self._smaller(how):
                 if time.monotonic() > end:
                     break
-                if self._shows(one):
+                before = _extent(self.best.excerpt)
+                if self._shows(one, before):
                     how, smaller = one, True
                     break
         return self.best
 
     def _smaller(self, how: Redraw) -> Iterator[Redraw]:
-        """Yield draws with fewer operators, then with smaller sizes."""
+        """Yield draws of all sizes smaller, fewer operators, and each size smaller."""
         meta = cast("dict[str, Any]", self.best.excerpt.entry.meta)
-        for value in reversed(meta["values"]):
-            if value not in how.begins:
-                yield replace(how, begins=(*how.begins, value))
         sizes: list[int] = meta["sizes"]
+        for part in _PARTS:
+            all_of = {size: size // part for size in sizes if size % part == 0}
+            if all_of and min(all_of.values()) > 1:
+                yield replace(how, sizes=_composed(how.sizes, all_of))
+        cuts = [one for one in reversed(meta["values"]) if one not in how.begins]
+        for value in cuts:
+            if value not in self._needed:
+                self._needed.add(value)  # unless this one shows the divergence
+                yield replace(how, begins=(*how.begins, value))
         for size in sizes:
             for family in _families(size, sizes):
                 yield replace(how, sizes=_composed(how.sizes, family))
+        # What was needed for one graph is rarely left out of a smaller one.
+        for value in cuts:
+            yield replace(how, begins=(*how.begins, value))
 
-    def _shows(self, how: Redraw) -> bool:
-        """Whether the excerpt diverges with these numbers; it is the best one then."""
+    def _shows(self, how: Redraw, before: tuple[int, int] | None = None) -> bool:
+        """Whether the excerpt diverges with these numbers; it is the best one then.
+
+        With the extent of the one `before`, it must be smaller too.
+        """
         self.tries += 1
         self.say(f"{self.tries} drawn, smallest so far {self._size()}")
         try:
@@ -142,12 +164,17 @@ class _Search:
         except ParityError as error:
             self._why = str(error)
             return False
+        if before is not None and _extent(excerpt) >= before:
+            return False
         ran = self.engine.run_excerpt(excerpt)
         if ran.failure is not None:
             self._why = ran.failure.message
             return False
         around = Around(
-            excerpt=excerpt, record=ran, verdict=self.judge.check(ran, LAYERS)
+            excerpt=excerpt,
+            record=ran,
+            verdict=self.judge.check(ran, self.what),
+            what=self.what,
         )
         if around.shows:
             self.best = around
@@ -157,6 +184,11 @@ class _Search:
         if not hasattr(self, "best"):
             return "none"
         return f"{self.best.excerpt.entry.size_bytes / 1000:,.0f} KB"
+
+
+def _extent(excerpt: Excerpt) -> tuple[int, int]:
+    """Return the number of operators, and the size in bytes."""
+    return int(str(excerpt.entry.meta["nodes"])), excerpt.entry.size_bytes
 
 
 def _families(size: int, sizes: list[int]) -> Iterator[dict[int, int]]:
@@ -201,7 +233,31 @@ def _about_drawn(around: Around) -> dict[str, str]:
     }
 
 
-def _issue(around: Around, folder: Path) -> str:
+def shown(case: Case, folder: Path) -> str:
+    """Return what the script prints with the version of the runtime that a case has.
+
+    Raises:
+        ParityError: The script does not show the divergence.
+
+    """
+    target, python = case.device.target, sys.executable
+    if target is not None and not target.version:
+        return "(The script was not run here: the case runs on another machine.)"
+    if target is not None:
+        python = str(python_of(runtime(case.backend), target.version))
+    found = said(python, folder)
+    if not found.differs:
+        says = found.end if found.code else "the two agree"
+        msg = (
+            "the harness saw the divergence in drawn numbers, and the script that "
+            f"`--post` wrote does not show it: {says}. `parity repro` without --post "
+            "has your own numbers."
+        )
+        raise ParityError(msg)
+    return found.text
+
+
+def _issue(around: Around, folder: Path, numbers: str) -> str:
     """Return the text to post: what differs, the graph, the versions, the numbers."""
     case, record = around.excerpt.case, around.record
     declared = runtime(case.backend)
@@ -209,7 +265,6 @@ def _issue(around: Around, folder: Path) -> str:
     layer = around.layer
     ran = cast("dict[str, Any]", record.ran or {})
     here = environment()
-    shown = _said(sys.executable, folder)
     return Template(_TEXT.read_text(encoding="utf-8")).substitute(
         title=_about_drawn(around)["title"],
         runtime=declared.title,
@@ -221,38 +276,79 @@ def _issue(around: Around, folder: Path) -> str:
         precision=case.device.precision,
         threads=case.device.threads,
         variant=" ".join((case.variant.kind, *case.variant.flags)),
+        onnx=metadata.version("onnx"),
+        converter=_converter(case, record),
         machine=f"{here.cpu}, {platform.system()}, Python {platform.python_version()}",
         packages=" or ".join(declared.distributions),
-        numbers=shown[1],
+        numbers=numbers,
         exported=(
             "`exported.onnx` is the model before conversion, in the same names.\n"
             if (folder / "exported.onnx").is_file()
             else ""
         ),
-        versions=_versions(declared, folder),
+        versions=versions_table(declared, folder),
     )
 
 
-def _versions(declared: Runtime, folder: Path) -> str:
+def _converter(case: Case, record: CaseRecord) -> str:
+    """Return what made the file, in words."""
+    declared = runtime(case.backend)
+    if runs_exported(case.backend, case.variant.kind):
+        return "The file is the exported graph, without conversion"
+    made: Any = (record.artifacts or {}).get(case.backend, {}).get("meta", {})
+    if Path(str(made.get("converter", ""))).is_absolute():
+        return "Converted by a native converter, whose version is not known"
+    (here, *_) = installed(declared.distributions).values()
+    return f"Converted by {declared.title} {case.variant.converter or here}"
+
+
+def versions_table(declared: Runtime, folder: Path) -> str:
     """Return a table of the versions that are installed, if there are any."""
     rows = []
     for version, python in installed_versions(declared).items():
-        code, said = _said(str(python), folder)
-        result = {0: "right", 1: "differs"}.get(code, said.splitlines()[-1])
-        if code == 1 and "rms " not in said:
-            result = said.splitlines()[-1] if said else "ends with an error"
-        rows.append(f"| {version} | {result} |")
+        found = said(str(python), folder)
+        right = "right" if found.code == 0 else found.end
+        rows.append(f"| {version} | {'differs' if found.differs else right} |")
     if not rows:
         return ""
     head = "\nThe same file in other versions:\n\n| version | result |\n|---|---|"
     return "\n".join((head, *rows, ""))
 
 
-def _said(python: str, folder: Path) -> tuple[int, str]:
-    """Run the script, and return its exit code and what it prints."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """How a script ended.
+
+    Attributes:
+        code: Its exit code; below 0 for a signal.
+        text: What it printed.
+
+    """
+
+    code: int
+    text: str
+
+    @property
+    def differs(self) -> bool:
+        """Whether it found the difference; an exception ends with 1 as well."""
+        return self.code == 1 and any(
+            word in self.text for word in ("rms ", ", expected shape [")
+        )
+
+    @property
+    def end(self) -> str:
+        """The last thing that it said; a crash says nothing."""
+        lines = self.text.splitlines()
+        if self.code < 0:
+            return f"crashes by {signal_name(-self.code)}"
+        return lines[-1] if lines else f"ends with exit code {self.code}"
+
+
+def said(python: str, folder: Path) -> Said:
+    """Run the script, and return how it ended."""
     try:
         done = subprocess.run(
-            [python, "-I", "-c", "exec(open('repro.py').read())"],
+            [python, "-I", "-c", RUN],
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -263,5 +359,5 @@ def _said(python: str, folder: Path) -> tuple[int, str]:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return 2, f"no end within {_LIMIT_S} s"
-    return done.returncode, done.stdout.strip()
+        return Said(code=2, text=f"no end within {_LIMIT_S} s")
+    return Said(code=done.returncode, text=done.stdout.strip())

@@ -6,6 +6,7 @@ The script needs only numpy and the runtime. It exits with 1 while the two diffe
 from __future__ import annotations
 
 import importlib
+import math
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -75,9 +76,13 @@ def _script(around: Around, about: Mapping[str, str]) -> str:
     multiple = error_in_floors(layer)
     found = layer.comparison
     floor = found.floor_rms or UNIT_ROUNDOFF * found.expected_rms
+    # Of another shape nothing is measured, and the script needs a number all the same.
+    floor = floor if math.isfinite(floor) else 0.0
     # The script must also fail if a tolerance tighter than noise is exceeded.
     allowed = min(NOISE, multiple / 2) if around.shows else NOISE
-    as_deployed = (output.comparison.floor_multiple or 0.0) > multiple / 2
+    as_deployed = around.what == OUTPUTS or (
+        (output.comparison.floor_multiple or 0.0) > multiple / 2
+    )
     script: Any = importlib.import_module(f"{declared.package}.repro")
     words = {
         **about,

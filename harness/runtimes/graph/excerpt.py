@@ -5,7 +5,8 @@ It runs in a child process.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from harness.core.case import Component
 from harness.core.entry import Entry
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
-from harness.core.probes import load_probes, save_probes
+from harness.core.probes import Kind, Probe, load_probes, save_probes
 from harness.engine.deployed import Reading
 from harness.engine.excerpt import Spot
 from harness.engine.export_files import MODEL, PROBES, PROTO_LIMIT_BYTES, WEIGHTS
@@ -34,6 +35,7 @@ from harness.measure.trace import (
 from harness.runtimes.graph.cuts import nearest
 from harness.runtimes.graph.onnx_graph import (
     declared,
+    known_as,
     makers_of,
     nodes_between,
     read_by,
@@ -76,10 +78,12 @@ def _cut(
     name = spot.probe
     probes = load_probes(graph.file(PROBES))
     target = next((probe for probe in probes if probe.name == name), None)
+    if target is None and name in {spec.name for spec in component.outputs}:
+        target = _of_output(name, probes)
     if target is None or not target.onnx:
         msg = f"{component.name}: no value of the exported graph carries {name!r}."
         raise StageError(msg, outcome=Outcome.LOAD)
-    shown = set(spot.shown) - {name}
+    shown = set(spot.shown) - {name, target.name}
     # An input of the component has its own name in place of a probe's.
     known = {spec.name: spec.name for spec in component.inputs}
     known |= {
@@ -104,7 +108,8 @@ def _cut(
         name: fed_by[value] if value in fed_by else trace[known[value]]
         for name, value in given.items()
     }
-    expected = trace[target.name]
+    of_trace = target.name if target.name in trace else OUTPUT + name
+    expected = trace[of_trace]
     cut = _excerpt(model, target.onnx, {v: k for k, v in given.items()}, arrays)
     cut.graph.output.append(declared(target.onnx, expected))
     used = {name for node in cut.graph.node for name in read_by(node)}
@@ -120,7 +125,7 @@ def _cut(
     save_probes([target], folder / PROBES)
     save_inputs(arrays, folder)
     writer = TraceWriter(folder)
-    place = trace.places[target.name]
+    place = trace.places[of_trace]
     writer.add(OUTPUT + target.onnx, expected, is_mask=place.is_mask)
     writer.add(target.name, expected, is_mask=place.is_mask)
     floor = place.floor_rms
@@ -132,7 +137,16 @@ def _cut(
         "nodes": len(cut.graph.node),
         "inputs": [[n, list(a.shape), a.dtype.name] for n, a in arrays.items()],
         "outputs": [[target.onnx, list(expected.shape), expected.dtype.name]],
+        "kept": known_as(cut.graph),
     }
+
+
+def _of_output(name: str, probes: Sequence[Probe]) -> Probe:
+    """Return the probe of the value that is an output; a new one if none is."""
+    made = Probe(
+        name=name, position=0, kind=Kind.COMPUTE, op="output", module="", source=""
+    )
+    return replace(wanted_values(probes).get(name, made), onnx=name)
 
 
 def _source(component: Component, graph: Entry) -> Path:

@@ -107,6 +107,20 @@ def makers_of(graph: onnx.GraphProto) -> dict[str, onnx.NodeProto]:
     return {name: node for node in graph.node for name in node.output}
 
 
+def known_as(
+    graph: onnx.GraphProto, names: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return what a variant can keep in a graph: operators, and values that nodes make.
+
+    The result gives their names in the graph. `names` leads to these from the names
+    that the values had before; without it they are the same.
+    """
+    made = set(makers_of(graph))
+    names = {name: name for name in made} if names is None else names
+    values = {old: new for old, new in names.items() if new in made}
+    return values | {node.op_type: node.op_type for node in graph.node}
+
+
 def nodes_between(
     makers: Mapping[str, onnx.NodeProto], value: str, ends: Collection[str]
 ) -> Iterator[onnx.NodeProto]:

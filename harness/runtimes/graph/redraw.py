@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +23,20 @@ from onnx.reference import ReferenceEvaluator
 from harness.core.entry import Entry
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
-from harness.core.probes import load_probes, save_probes
+from harness.core.probes import Kind, load_probes, save_probes
 from harness.engine.excerpt import Redraw
 from harness.engine.export_files import MODEL, PROBES
 from harness.engine.host import report_progress
 from harness.engine.keys import redraw_key
 from harness.engine.store import Store
 from harness.measure.compare import UNIT_ROUNDOFF
-from harness.measure.trace import OUTPUT, TraceWriter, save_inputs
-from harness.runtimes.graph.onnx_graph import declared, makers_of, nodes_between
+from harness.measure.trace import OUTPUT, TraceWriter, open_trace, save_inputs
+from harness.runtimes.graph.onnx_graph import (
+    declared,
+    known_as,
+    makers_of,
+    nodes_between,
+)
 
 LEAST_SIZE = 5
 """Smaller sizes stay, because the same numbers may stand for axes."""
@@ -41,9 +47,20 @@ _SIZE_ATTRIBUTES = frozenset(
 _HUGE = 1e30
 """Larger numbers stand for minus infinity in a mask."""
 
-_FEW = 64
-"""Integers of at most so many elements are sizes and axes, which are kept."""
+_SIZES_FROM = {"ConstantOfShape": 0, "Range": 0} | dict.fromkeys(
+    (
+        *("Expand", "OneHot", "Pad", "Reshape", "Resize", "Slice", "Split", "Squeeze"),
+        *("Tile", "TopK", "Trilu", "Unsqueeze"),
+    ),
+    1,
+)
+"""Operators, and the first of their inputs that holds sizes, axes or positions. The
+second input of a reduction holds axes too."""
 
+_FEW = 8
+"""So few integers of 64 bits may be a part of a shape, wherever they are read."""
+
+_HUGE_SIZE = 2**31
 _PEAK_EVERY = 61
 _PLAIN_DIGITS = 4
 
@@ -73,16 +90,17 @@ def redraw_excerpt(root: Path, entry: Entry, how: Redraw) -> None:
 
 
 def _redrawn(entry: Entry, how: Redraw, folder: Path) -> Mapping[str, object]:
-    model, arrays = _plain(entry)
+    model, arrays, names = plain(entry)
     sizes, graph = dict(how.sizes), model.graph
     if how.style != "own":
-        _resize(graph, sizes)
         draws = _Draws(how)
-        for at, tensor in enumerate(graph.initializer):
-            new = draws.weight(numpy_helper.to_array(tensor), sizes)
-            graph.initializer[at].CopyFrom(numpy_helper.from_array(new, tensor.name))
-        arrays = {n: draws.input(a, sizes) for n, a in arrays.items()}
+        _draw_weights(graph, draws.weight)
+        arrays = {name: draws.input(array) for name, array in arrays.items()}
+        # Values inside the graph have sizes of their own, so they are computed first.
         arrays = _begun(model, how.begins, arrays)
+        _resize(graph, sizes)
+        _draw_weights(graph, partial(draws.resized, sizes))
+        arrays = {name: draws.resized(sizes, old) for name, old in arrays.items()}
     del graph.input[:]
     graph.input.extend(declared(name, array) for name, array in arrays.items())
     (output,) = graph.output
@@ -100,12 +118,17 @@ def _redrawn(entry: Entry, how: Redraw, folder: Path) -> Mapping[str, object]:
     onnx.save_model(model, folder / MODEL)
     save_inputs(arrays, folder)
     (probe,) = load_probes(entry.file(PROBES))
-    save_probes([replace(probe, onnx=output.name)], folder / PROBES)
+    # A value of another kind is compared under its own name alone, which it has lost.
+    compared = replace(probe, onnx=output.name, kind=Kind.COMPUTE)
+    save_probes([compared], folder / PROBES)
     writer = TraceWriter(folder)
-    names = OUTPUT + output.name, probe.name
-    for name in names:
-        writer.add(name, expected)
-    writer.close(dict.fromkeys(names, floor))
+    values = OUTPUT + output.name, probe.name
+    is_mask = open_trace(entry.path).places[probe.name].is_mask
+    for value in values:
+        writer.add(value, expected, is_mask=is_mask)
+    # Whole numbers and truths have no floor, because nothing is rounded in them.
+    floors = dict.fromkeys(values, floor) if expected.dtype.kind == "f" else {}
+    writer.close(floors)
     return {
         "given": {name: name for name in arrays},
         "begins": list(arrays),
@@ -114,12 +137,13 @@ def _redrawn(entry: Entry, how: Redraw, folder: Path) -> Mapping[str, object]:
         "outputs": [[output.name, list(expected.shape), expected.dtype.name]],
         "values": [name for node in graph.node[:-1] for name in node.output if name],
         "sizes": _sizes(graph, arrays),
+        "kept": known_as(graph, names),
         "listing": _listing(model, arrays, expected),
     }
 
 
-def _plain(entry: Entry) -> tuple[onnx.ModelProto, Arrays]:
-    """Return the excerpt without the user's names, and its inputs.
+def plain(entry: Entry) -> tuple[onnx.ModelProto, Arrays, dict[str, str]]:
+    """Return the excerpt without the user's names, its inputs, and the new names.
 
     Every constant is an initializer then.
     """
@@ -151,10 +175,11 @@ def _plain(entry: Entry) -> tuple[onnx.ModelProto, Arrays]:
     ):
         names |= {name: f"{kind}{at}" for at, name in enumerate(found)}
     for node in nodes:
-        node.name = node.doc_string = ""
         del node.metadata_props[:]
         for side in (node.input, node.output):
             side[:] = [names[name] for name in side]
+        # Converters know the nodes that they leave as they are by these names.
+        node.name, node.doc_string = next(filter(None, node.output)), ""
     for one in (*weights, *graph.output):
         one.name = names[one.name]
     clean = onnx.helper.make_model(
@@ -162,7 +187,27 @@ def _plain(entry: Entry) -> tuple[onnx.ModelProto, Arrays]:
         opset_imports=model.opset_import,
         ir_version=model.ir_version,
     )
-    return clean, {names[name]: array for name, array in given.items()}
+    return clean, {names[name]: array for name, array in given.items()}, names
+
+
+def _read_as_sizes(graph: onnx.GraphProto) -> set[str]:
+    """Return the names of values that a graph reads as sizes, axes or positions."""
+    found: set[str] = set()
+    for node in graph.node:
+        reduces = node.op_type.startswith("Reduce")
+        first = 1 if reduces else _SIZES_FROM.get(node.op_type, len(node.input))
+        found.update(node.input[first:])
+    return found
+
+
+def _draw_weights(graph: onnx.GraphProto, draw: Callable[..., np.ndarray]) -> None:
+    """Put other weights into a graph; `draw` gets one, and whether it holds sizes."""
+    kept = _read_as_sizes(graph)
+    for tensor in graph.initializer:
+        old = numpy_helper.to_array(tensor)
+        is_size = tensor.name in kept or (old.dtype == np.int64 and old.size <= _FEW)
+        new = draw(old, is_size=is_size)
+        tensor.CopyFrom(numpy_helper.from_array(new, tensor.name))
 
 
 def _resize(graph: onnx.GraphProto, sizes: Mapping[int, int]) -> None:
@@ -182,18 +227,30 @@ class _Draws:
         self._how = how
         self._random = np.random.default_rng(how.seed)
 
-    def weight(self, old: np.ndarray, sizes: Mapping[int, int]) -> np.ndarray:
-        """Return other weights; plain numbers and small tables of sizes are kept."""
-        if old.dtype.kind in "iu" and old.dtype.itemsize >= 4 and old.size <= _FEW:  # noqa: PLR2004  # bytes
+    def weight(self, old: np.ndarray, *, is_size: bool) -> np.ndarray:
+        """Return other weights; plain numbers and tables of sizes are kept."""
+        if is_size and old.dtype.kind == "i":
+            return old
+        real = old.dtype.kind == "f" and (is_size or old.size == 1)
+        if real and all(_is_plain(float(one)) for one in old.reshape(-1)):
+            return old
+        return self.input(old)
+
+    def resized(
+        self, sizes: Mapping[int, int], old: np.ndarray, *, is_size: bool = False
+    ) -> np.ndarray:
+        """Return an array of other sizes; one that has none of them stays."""
+        if is_size and old.dtype.kind == "i":
             changed = [sizes.get(int(i), int(i)) for i in old.reshape(-1)]
             return np.array(changed, old.dtype).reshape(old.shape)
-        if old.dtype.kind == "f" and old.size == 1 and _is_plain(float(old.item())):
-            return old
-        return self.input(old, sizes)
-
-    def input(self, old: np.ndarray, sizes: Mapping[int, int]) -> np.ndarray:
-        """Return an array of the old one's dtype and kind of numbers."""
         shape = tuple(sizes.get(axis, axis) for axis in old.shape)
+        return old if shape == old.shape else self.input(old, shape)
+
+    def input(
+        self, old: np.ndarray, shape: tuple[int, ...] | None = None
+    ) -> np.ndarray:
+        """Return an array of the old one's dtype and kind of numbers."""
+        shape = old.shape if shape is None else shape
         if old.size == 0:
             return np.zeros(shape, old.dtype)
         if old.dtype.kind == "b":
@@ -209,8 +266,11 @@ class _Draws:
         count = math.prod(shape)
         if np.array_equal(old.reshape(-1), np.arange(old.size)):
             return np.arange(count, dtype=old.dtype).reshape(shape)
-        low, high = (_power(float(end), math.floor) for end in (old.min(), old.max()))
-        drawn = self._random.integers(int(low), int(high) + 1, shape)
+        low, near = (_power(float(end), math.floor) for end in (old.min(), old.max()))
+        # A power of two may be the one number that a fault leaves right.
+        ends = sorted((int(near), int(old.max())))
+        high = self._random.integers(*ends, endpoint=True)
+        drawn = self._random.integers(min(int(low), high), high, shape, endpoint=True)
         return drawn.astype(old.dtype)
 
     def _reals(self, old: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -236,7 +296,7 @@ def _is_plain(number: float) -> bool:
     >>> _is_plain(0.1767767), _is_plain(0.044715), _is_plain(0.13481377)
     (True, True, False)
     """
-    if number == 0.0 or not math.isfinite(number):
+    if number == 0.0 or not abs(number) <= _HUGE:
         return True
     forms = number, number**2, 1 / number, 1 / number**2
     near = ((form, float(f"{form:.{_PLAIN_DIGITS}e}")) for form in forms)
@@ -301,8 +361,15 @@ def _as_double(model: onnx.ModelProto) -> onnx.ModelProto:
 def _sizes(graph: onnx.GraphProto, arrays: Arrays) -> list[int]:
     shapes = [array.shape for array in arrays.values()]
     shapes += [tuple(tensor.dims) for tensor in graph.initializer]
-    found = {size for shape in shapes for size in shape if size >= LEAST_SIZE}
-    return sorted(found, reverse=True)
+    kept = _read_as_sizes(graph)
+    shapes += [  # also what a reshape makes of a size
+        tuple(int(size) for size in numpy_helper.to_array(tensor).reshape(-1))
+        for tensor in graph.initializer
+        if tensor.name in kept and tensor.data_type == TensorProto.INT64
+    ]
+    # The end of a slice may stand for infinity.
+    found = {size for shape in shapes for size in shape if size < _HUGE_SIZE}
+    return sorted((size for size in found if size >= LEAST_SIZE), reverse=True)
 
 
 def _listing(model: onnx.ModelProto, arrays: Arrays, expected: np.ndarray) -> list[str]:

@@ -9,4 +9,8 @@ from harness.runtimes.mnn import HINTS
 def words(device: Device, *, as_deployed: bool) -> dict[str, object]:
     """Return the values in ``repro.txt`` that only MNN has; one file serves both."""
     del as_deployed
-    return {"hints": {HINTS.index(name): value for name, value in device.hints}}
+    hints = [
+        f"\nnet.setSessionHint({HINTS.index(name)}, {value})  # {name}"
+        for name, value in device.hints
+    ]
+    return {"hints": "".join(hints)}

@@ -1,0 +1,22 @@
+"""An excerpt shows a divergence only by a value that is out of tolerance."""
+
+from __future__ import annotations
+
+from harness.commands.explain.excerpts import Around
+from harness.core.outcome import Outcome
+from harness.core.record import LAYERS
+from harness.core.settings import Settings
+from harness.engine.engine import record_of
+from harness.suite.judge import Judge
+from harness.suite.suite import load_suite
+from tests.unit.nets import DIGITS
+
+SUITE = load_suite(DIGITS)
+
+
+def test_an_excerpt_that_compared_nothing_shows_no_divergence():
+    record = record_of(SUITE.cases[0])
+    verdict = Judge.of(SUITE, Settings()).check(record, LAYERS)
+
+    assert verdict.found is Outcome.EMPTY
+    assert not Around(excerpt=None, record=record, verdict=verdict).shows
