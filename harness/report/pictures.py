@@ -9,8 +9,24 @@ from harness.core.pipeline import IMAGE
 from harness.core.record import CaseRecord, Row
 from harness.judge.pipeline import CLEAN_DB, app_causes, attribution_of
 
+PEAK = 255.0
+"""Largest level of a picture."""
+
 _INTERACTION = 0.01
 """Smallest share of the error, caused by no role alone, that is mentioned."""
+
+
+def psnr_db(rms: float) -> float:
+    """Return a picture's peak signal to noise ratio, in dB, from its error's rms.
+
+    An error that is not finite has none.
+
+    >>> round(psnr_db(2.55)), psnr_db(0.0), psnr_db(math.inf)
+    (40, inf, nan)
+    """
+    if rms == 0.0:
+        return math.inf
+    return 20 * math.log10(PEAK / rms) if math.isfinite(rms) else math.nan
 
 
 @dataclass(frozen=True, kw_only=True)

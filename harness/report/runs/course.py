@@ -16,6 +16,7 @@ from harness.core.pipeline import IMAGE
 from harness.core.record import LAYERS, OUTPUTS, CaseRecord
 from harness.core.text import in_floors
 from harness.engine.run_folder import Report
+from harness.report.pictures import psnr_db
 from harness.report.runs.diff import (
     RtolOf,
     RunChange,
@@ -24,7 +25,6 @@ from harness.report.runs.diff import (
     other_files,
     other_machine,
     other_versions,
-    psnr_db,
     rows_of,
 )
 from harness.report.runs.thresholds import Change

@@ -16,6 +16,7 @@ from harness.core.record import LAYERS, CaseRecord, Row, coverage_share
 from harness.core.text import count, few, in_bytes, in_floors
 from harness.engine.run_folder import CaseReport, Report
 from harness.measure.metrics import METRIC, Metric
+from harness.report.pictures import psnr_db
 from harness.report.runs import thresholds
 from harness.report.runs.pairs import compare_pairs
 from harness.report.runs.thresholds import Change
@@ -23,9 +24,6 @@ from harness.report.runs.times import compare_times
 from harness.suite.judge import Judge
 
 SIZE, MEMORY, SETTINGS, COVERAGE = "size", "memory", "settings", "coverage"
-
-PEAK = 255.0
-"""Largest level of a picture."""
 
 RtolOf = Callable[[str, Row], float]
 """A function from case and row to the rtol of the tier that judges the row."""
@@ -433,19 +431,6 @@ def floors_of(comparison: Comparison) -> float | None:
     if comparison.rms == 0.0:
         return 0.0
     return comparison.rms / comparison.floor if comparison.floor else math.inf
-
-
-def psnr_db(rms: float) -> float:
-    """Return a picture's peak signal to noise ratio, in dB, from its error's rms.
-
-    An error that is not finite has none.
-
-    >>> round(psnr_db(2.55)), psnr_db(0.0), psnr_db(math.inf)
-    (40, inf, nan)
-    """
-    if rms == 0.0:
-        return math.inf
-    return 20 * math.log10(PEAK / rms) if math.isfinite(rms) else math.nan
 
 
 def _compare_rows(

@@ -115,10 +115,14 @@ def test_the_least_visible_share_is_seen_nine_times_in_ten():
     assert visible < 0.85
 
 
-def test_fewer_pictures_than_the_least_accept_nothing():
-    least = least_pictures()
-    assert decided([try_claim(c, [0.0] * least) for c in CLAIMS]) is Conclusion.SHIP
-    fewer = [try_claim(c, [0.0] * (least - 1)) for c in CLAIMS]
+@pytest.mark.parametrize(
+    "claims",
+    [CLAIMS, [Claim(name="a tenth", share=0.1)], [Claim(name="few", share=0.05)]],
+)
+def test_fewer_pictures_than_the_least_accept_nothing(claims):
+    least = least_pictures(claims)
+    assert decided([try_claim(c, [0.0] * least) for c in claims]) is Conclusion.SHIP
+    fewer = [try_claim(c, [0.0] * (least - 1)) for c in claims]
     assert decided(fewer) is Conclusion.OPEN
 
 
