@@ -268,10 +268,13 @@ def _spoil_mnn(make):
 
 def floats_of(graph):
     """Return every four floats in a row of a graph's weights, as bytes."""
-    found = set()
-    for tensor in onnx.load(graph).graph.initializer:
+    found, graph = set(), onnx.load(graph).graph
+    resizes = (node for node in graph.node if node.op_type == "Resize")
+    factors = {name for node in resizes for name in node.input[1:]}
+    for tensor in graph.initializer:
         array = numpy_helper.to_array(tensor).reshape(-1)
-        if array.dtype != np.float32 or array.size < WINDOW:
+        short = array.size < WINDOW or tensor.name in factors
+        if array.dtype != np.float32 or short:
             continue
         rows = np.lib.stride_tricks.sliding_window_view(array, WINDOW)
         # Four equal numbers, such as zeros of a bias, tell nothing of a checkpoint.

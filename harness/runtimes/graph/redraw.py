@@ -29,6 +29,7 @@ from harness.engine.export_files import MODEL, PROBES
 from harness.engine.host import report_progress
 from harness.engine.keys import redraw_key
 from harness.engine.store import Store
+from harness.measure.align import ended
 from harness.measure.compare import UNIT_ROUNDOFF
 from harness.measure.trace import OUTPUT, TraceWriter, open_trace, save_inputs
 from harness.runtimes.graph.onnx_graph import (
@@ -112,18 +113,20 @@ def _redrawn(entry: Entry, how: Redraw, folder: Path) -> Mapping[str, object]:
         msg = "the drawn numbers give no finite result."
         raise StageError(msg, outcome=Outcome.CONVERT)
     expected = right.astype(single.dtype)
+    (probe,) = load_probes(entry.file(PROBES))
+    is_mask = open_trace(entry.path).places[probe.name].is_mask
+    if is_mask:  # it is compared so, and what hides a place must not set the floor
+        right, single = ended(right), ended(single)
     spread = math.sqrt(float(np.mean(np.square(right.astype(np.float64)))))
     error = single.astype(np.float64) - right
     floor = max(math.sqrt(float(np.mean(np.square(error)))), UNIT_ROUNDOFF * spread)
     onnx.save_model(model, folder / MODEL)
     save_inputs(arrays, folder)
-    (probe,) = load_probes(entry.file(PROBES))
     # A value of another kind is compared under its own name alone, which it has lost.
     compared = replace(probe, onnx=output.name, kind=Kind.COMPUTE)
     save_probes([compared], folder / PROBES)
     writer = TraceWriter(folder)
     values = OUTPUT + output.name, probe.name
-    is_mask = open_trace(entry.path).places[probe.name].is_mask
     for value in values:
         writer.add(value, expected, is_mask=is_mask)
     # Whole numbers and truths have no floor, because nothing is rounded in them.
@@ -268,8 +271,8 @@ class _Draws:
             return np.arange(count, dtype=old.dtype).reshape(shape)
         low, near = (_power(float(end), math.floor) for end in (old.min(), old.max()))
         # A power of two may be the one number that a fault leaves right.
-        ends = sorted((int(near), int(old.max())))
-        high = self._random.integers(*ends, endpoint=True)
+        least, most = sorted((int(near), int(old.max())))
+        high = int(self._random.integers(least, most, endpoint=True))
         drawn = self._random.integers(min(int(low), high), high, shape, endpoint=True)
         return drawn.astype(old.dtype)
 
