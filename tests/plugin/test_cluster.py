@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from collections import defaultdict
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -20,6 +21,7 @@ from typing import Any
 import psutil
 import pytest
 
+from harness.core.entry import read_entry
 from harness.core.errors import ParityError, StageError
 from harness.core.pipeline import PAIRS
 from harness.core.settings import Settings
@@ -207,6 +209,16 @@ def entries(shared):
     ]
     assert len(found) == len(set(found))
     return found
+
+
+def check(shared, folder):
+    """Unpack every entry, and read all of its files."""
+    home = Path(shared.removeprefix("file://"), "v1")
+    for path in home.rglob("*.tar"):
+        into = folder / path.relative_to(home).with_suffix("")
+        with tarfile.open(path) as tar:
+            tar.extractall(into, filter="data")
+        read_entry(into).check()
 
 
 @pytest.mark.fleet
@@ -491,18 +503,22 @@ def test_a_node_that_dies_loses_no_case(passing, cluster, tmp_path, shared):
             stderr=subprocess.STDOUT,
             text=True,
         )
-        time.sleep(random.uniform(1.0, 14.0))  # noqa: S311  # no secret
+        time.sleep(random.uniform(1.0, 10.0))  # noqa: S311  # no secret
+        was_going = run.poll() is None
         cluster.remove_node(node, allow_graceful=False)
         text, _ = run.communicate(timeout=LIMIT_S)
         cluster.add_node(
             num_cpus=1, env_vars={"XDG_CACHE_HOME": str(tmp_path / f"again-{turn}")}
         )
 
+        assert was_going
         assert run.returncode == 0, text
         (path,) = project.path.glob(f"runs-{turn}/*/report.json")
         report = json.loads(path.read_text())
         assert measured(report) == expected
+        assert len(report["cases"]) == CASES
         assert entries(store)
+        check(store, tmp_path / f"unpacked-{turn}")
 
 
 def hosts():
