@@ -24,6 +24,9 @@ _TELL_S: Final = 2.0
 _RETRIES: Final = 20
 """How often a task whose node is gone is tried again."""
 
+_MISMATCH: Final = "Version mismatch"
+"""Words of Ray's error about another Python or Ray, whose lines say which."""
+
 Tell = Callable[[Progress], None]
 
 
@@ -282,7 +285,9 @@ def _connected(address: str) -> Any:  # noqa: ANN401  # a module without types
         )
     except Exception as error:  # Ray raises many kinds
         where = named or os.environ.get("RAY_ADDRESS", "this machine")
-        msg = f"no Ray cluster can be used at {where}: {first_line(error)}"
+        lines = str(error).split()
+        why = " ".join(lines) if _MISMATCH in str(error) else first_line(error)
+        msg = f"no Ray cluster can be used at {where}: {why}"
         raise ParityError(msg) from error
     return ray
 

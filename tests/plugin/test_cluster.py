@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import random
 import re
 import signal
@@ -601,6 +602,25 @@ def test_ctrl_c_ends_tasks_everywhere_and_reports_what_ended(
     written = [path.read_text() for path in drawing.path.glob("reports/*/*/*.json")]
     assert written
     assert all(map(json.loads, written))  # nothing is half of a file
+
+
+@pytest.mark.fleet
+@pytest.mark.usefixtures("cluster")
+def test_another_python_on_the_cluster_is_one_sentence(monkeypatch):
+    """Ray itself refuses; only what it takes for this process's Python is set."""
+    import ray
+    from ray._private import utils
+
+    monkeypatch.setattr(utils, "compute_version_info", lambda: ("2.60.0", "3.9.1"))
+
+    with pytest.raises(ParityError) as error:
+        RayExecutor("ray")
+    ray.shutdown()  # or the node could not be removed
+
+    text = str(error.value)
+    assert "Python: 3.9.1" in text
+    assert platform.python_version() in text
+    assert "\n" not in text
 
 
 @pytest.mark.fleet
