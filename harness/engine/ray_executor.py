@@ -285,8 +285,11 @@ def _connected(address: str) -> Any:  # noqa: ANN401  # a module without types
         )
     except Exception as error:  # Ray raises many kinds
         where = named or os.environ.get("RAY_ADDRESS", "this machine")
-        lines = str(error).split()
-        why = " ".join(lines) if _MISMATCH in str(error) else first_line(error)
+        text = str(error)
+        # With a server's traceback, its last line says what happened.
+        why = _last_line(error) if "Traceback" in text else first_line(error)
+        if _MISMATCH in text:
+            why = " ".join(text.split())
         msg = f"no Ray cluster can be used at {where}: {why}"
         raise ParityError(msg) from error
     return ray
