@@ -24,6 +24,9 @@ _TELL_S: Final = 2.0
 _RETRIES: Final = 20
 """How often a task whose node is gone is tried again."""
 
+_MISMATCH: Final = "Version mismatch"
+"""Words of Ray's error about another Python or Ray, whose lines say which."""
+
 Tell = Callable[[Progress], None]
 
 
@@ -282,7 +285,12 @@ def _connected(address: str) -> Any:  # noqa: ANN401  # a module without types
         )
     except Exception as error:  # Ray raises many kinds
         where = named or os.environ.get("RAY_ADDRESS", "this machine")
-        msg = f"no Ray cluster can be used at {where}: {first_line(error)}"
+        text = str(error)
+        # With a server's traceback, its last line says what happened.
+        why = _last_line(error) if "Traceback" in text else first_line(error)
+        if _MISMATCH in text:
+            why = " ".join(text.split())
+        msg = f"no Ray cluster can be used at {where}: {why}"
         raise ParityError(msg) from error
     return ray
 

@@ -67,7 +67,9 @@ def merge(
             raise SuiteError(msg)
     made = folder()
     for report in reports:
-        for key, record in report.records.items():
+        where = f"shard {report.about['shard']['number']}, {report.cpu}"
+        for key, found in report.records.items():
+            record = replace(found, node=found.node or where)
             made.record_once(key, lambda record=record: record)  # type: ignore[misc]  # mypy has no type for a lambda's default
         pictures = report.path.parent / PICTURES
         if pictures.is_dir():

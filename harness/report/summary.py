@@ -59,7 +59,7 @@ def summary(facts: RunFacts, *, report: str = "") -> Iterator[Line]:
     yield from rewritten_lines(rows, facts.names)
     ran = [f"ran {name}" if not at else name for at, name in enumerate(facts.ran())]
     yield from joined(ran, indent=" ", between=", ", tone="quiet")
-    for text in shard_notes(facts):
+    for text in (*node_notes(facts), *shard_notes(facts)):
         yield from wrapped(text, indent=" ", tone="quiet")
     for note in contract_notes(facts.compared):
         yield from wrapped(note, indent=" ", tone="quiet")
@@ -80,6 +80,14 @@ def _ends(facts: RunFacts, failure: Divergence | None, report: str) -> Iterator[
         yield Line(
             text=f" next        {keep}   keeps it for `parity gate`", tone="quiet"
         )
+
+
+def node_notes(facts: RunFacts) -> Iterator[str]:
+    """Yield how many cases each node of a cluster ran; shards have their own notes."""
+    nodes = Counter(record.node for record in facts.records if record.node)
+    if nodes and not facts.about.get("shards"):
+        ran = [f"{node} ({count(n, 'case')})" for node, n in sorted(nodes.items())]
+        yield f"ran on {few(ran)}"
 
 
 def shard_notes(facts: RunFacts) -> Iterator[str]:

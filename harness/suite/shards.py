@@ -83,19 +83,21 @@ class Shard:
 
         Args:
             cases: Suite's path and case, for every case of the run.
-            costs: Seconds of cases in an earlier run. Those of any other case are
-                forecast.
+            costs: Seconds of cases in an earlier run; 0 of a case that failed there,
+                which is forecast. They count only if the run had every case, because
+                the other shards may not know a run of fewer cases.
 
         Raises:
             SuiteError: There are more shards than components and pipelines.
 
         """
+        had_all = all((path, case.id) in costs for path, case in cases)
         groups: dict[Key, list[Key]] = {}
         seconds: dict[Key, float] = {}
         for path, case in cases:
             key, group = (path, case.id), (path, case.subject)
             groups.setdefault(group, []).append(key)
-            cost = costs[key] if key in costs else _forecast_s(case)
+            cost = (had_all and costs[key]) or _forecast_s(case)
             seconds[group] = seconds.get(group, 0.0) + cost
         if self.of > len(groups):
             msg = (

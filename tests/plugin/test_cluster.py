@@ -2,11 +2,13 @@
 
 import json
 import os
+import platform
 import random
 import re
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from collections import defaultdict
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -20,6 +22,7 @@ from typing import Any
 import psutil
 import pytest
 
+from harness.core.entry import read_entry
 from harness.core.errors import ParityError, StageError
 from harness.core.pipeline import PAIRS
 from harness.core.settings import Settings
@@ -207,6 +210,16 @@ def entries(shared):
     ]
     assert len(found) == len(set(found))
     return found
+
+
+def check(shared, folder):
+    """Unpack every entry, and read all of its files."""
+    home = Path(shared.removeprefix("file://"), "v1")
+    for path in home.rglob("*.tar"):
+        into = folder / path.relative_to(home).with_suffix("")
+        with tarfile.open(path) as tar:
+            tar.extractall(into, filter="data")
+        read_entry(into).check()
 
 
 @pytest.mark.fleet
@@ -491,18 +504,22 @@ def test_a_node_that_dies_loses_no_case(passing, cluster, tmp_path, shared):
             stderr=subprocess.STDOUT,
             text=True,
         )
-        time.sleep(random.uniform(1.0, 14.0))  # noqa: S311  # no secret
+        time.sleep(random.uniform(1.0, 10.0))  # noqa: S311  # no secret
+        was_going = run.poll() is None
         cluster.remove_node(node, allow_graceful=False)
         text, _ = run.communicate(timeout=LIMIT_S)
         cluster.add_node(
             num_cpus=1, env_vars={"XDG_CACHE_HOME": str(tmp_path / f"again-{turn}")}
         )
 
+        assert was_going
         assert run.returncode == 0, text
         (path,) = project.path.glob(f"runs-{turn}/*/report.json")
         report = json.loads(path.read_text())
         assert measured(report) == expected
+        assert len(report["cases"]) == CASES
         assert entries(store)
+        check(store, tmp_path / f"unpacked-{turn}")
 
 
 def hosts():
@@ -585,6 +602,25 @@ def test_ctrl_c_ends_tasks_everywhere_and_reports_what_ended(
     written = [path.read_text() for path in drawing.path.glob("reports/*/*/*.json")]
     assert written
     assert all(map(json.loads, written))  # nothing is half of a file
+
+
+@pytest.mark.fleet
+@pytest.mark.usefixtures("cluster")
+def test_another_python_on_the_cluster_is_one_sentence(monkeypatch):
+    """Ray itself refuses; only what it takes for this process's Python is set."""
+    import ray
+    from ray._private import utils
+
+    monkeypatch.setattr(utils, "compute_version_info", lambda: ("2.60.0", "3.9.1"))
+
+    with pytest.raises(ParityError) as error:
+        RayExecutor("ray")
+    ray.shutdown()  # or the node could not be removed
+
+    text = str(error.value)
+    assert "Python: 3.9.1" in text
+    assert platform.python_version() in text
+    assert "\n" not in text
 
 
 @pytest.mark.fleet

@@ -87,6 +87,9 @@ def test_the_merged_run_says_who_ran_what(shards, merged):
         assert merged[1].has(text), merged[1].text
         page = (merged[0].reports[0].parent / "report.html").read_text()
         assert text in page
+        own = cases_of(json.loads(path.read_text()))
+        joined = cases_of(merged[0].report)
+        assert all(joined[case]["node"].startswith(f"shard {number}, ") for case in own)
 
 
 @pytest.fixture

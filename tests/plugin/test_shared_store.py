@@ -17,6 +17,7 @@ from harness.commands.progress import ProgressLines
 from harness.core.errors import StoreError
 from harness.engine import shared as module
 from harness.engine.cluster import Place
+from harness.engine.run import open_store
 from harness.engine.shared import Shared
 from harness.engine.store import Store, located
 from harness.suite.schema import Limits
@@ -84,6 +85,25 @@ def test_a_worker_knows_the_shared_store_by_the_folder_alone(url):
     root = located(url)
 
     assert Store(root=root).shared == Shared(url=url)
+
+
+@pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize(
+    "scheme", ["file", "memory", pytest.param("s3", marks=pytest.mark.fleet)]
+)
+def test_the_environment_names_a_shared_store(scheme, url, monkeypatch, request):
+    if scheme == "s3":
+        request.getfixturevalue("server")
+    urls = {"file": url, "memory": "memory://ours", "s3": "s3://parity/ours"}
+    monkeypatch.setenv("PARITY_STORE", urls[scheme])
+
+    store = open_store("")
+    made = store.make("onnx", KEY, built)
+
+    assert store.shared == Shared(url=urls[scheme])
+    assert [one.name for one in store.shared.entries()] == [
+        "/".join(made.path.parts[-3:])
+    ]
 
 
 def damage(path):

@@ -59,12 +59,12 @@ def test_a_runtime_that_cannot_be_found_is_missing(monkeypatch):
 
 def test_times_come_from_the_newest_run_that_had_all_cases(tmp_path):
     """A run of one case afterwards tells nothing of the others."""
-    ran = {"01": {"a": 1.0, "b": 1.0}, "02": {"a": 2.0, "b": 2.0}, "03": {"a": 3.0}}
+    ran = {"01": {"a": 1.0, "b": 1.0}, "02": {"a": 2.0, "b": None}, "03": {"a": 3.0}}
     for second, cases in ran.items():
         folder = tmp_path / f"2026-01-01T00-00-{second}"
         folder.mkdir()
         told = [
-            {"suite": "s", "case": case, "took_s": {"candidate": took_s}}
+            {"suite": "s", "case": case, "took_s": took_s and {"candidate": took_s}}
             for case, took_s in cases.items()
         ]
         (folder / "report.json").write_text(json.dumps({"schema": 4, "cases": told}))
@@ -72,6 +72,6 @@ def test_times_come_from_the_newest_run_that_had_all_cases(tmp_path):
     def costs(*cases):
         return costs_of(tmp_path, [("s", case) for case in cases])
 
-    assert costs("a", "b") == {("s", "a"): 2.0, ("s", "b"): 2.0}
+    assert costs("a", "b") == {("s", "a"): 2.0, ("s", "b"): 0.0}  # b failed
     assert costs("a") == {("s", "a"): 3.0}
     assert costs("a", "b", "never ran") == costs("a", "b")

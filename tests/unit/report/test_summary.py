@@ -378,3 +378,14 @@ def test_beside_nan_there_are_no_floors_of_what_is_finite(said):
     assert "nonfinite: 1 of 16 values are not finite" in text
     assert "PyTorch's own inputs give the same" in text
     assert "0 floors" not in text
+
+
+def test_the_nodes_of_a_cluster_are_named(said):
+    cases = [f"unet/mnn/v{at}" for at in range(3)]
+    nodes = ("host a1", "host b2", "host a1")
+    records = [
+        record(case=case, node=node) for case, node in zip(cases, nodes, strict=True)
+    ]
+
+    assert " ran on host a1 (2 cases), host b2 (1 case)" in said(*records)
+    assert not [line for line in said(record()) if line.startswith(" ran on")]

@@ -43,12 +43,19 @@ def test_the_seconds_of_an_earlier_run_decide():
     assert {"text_encoder"} in subjects(parts(2, long))
 
 
-def test_a_case_without_an_earlier_time_is_forecast():
-    """It failed, or its runtime was not installed."""
-    long = {key: 1000.0 for key in EVEN if key[1].startswith("text_encoder/")}
-    few = dict(list(EVEN.items())[:-1]) | long
+def test_an_earlier_run_of_fewer_cases_decides_nothing():
+    few = dict(list(EVEN.items())[:-1])
 
-    assert {"text_encoder"} in subjects(parts(2, few))
+    assert parts(3, few) == parts(3, {})
+    assert parts(3, few) != parts(3, EVEN)
+
+
+def test_a_case_that_failed_in_the_earlier_run_is_forecast():
+    """The times of the others still decide."""
+    long = EVEN | {key: 1000.0 for key in EVEN if key[1].startswith("text_encoder/")}
+    failed = long | dict.fromkeys(list(EVEN)[-1:], 0.0)
+
+    assert {"text_encoder"} in subjects(parts(2, failed))
 
 
 def test_a_pipeline_with_many_pairs_is_forecast_to_take_long():
