@@ -48,7 +48,7 @@ from harness.core.record import CaseRecord
 from harness.engine.cluster import CaseResult, Elsewhere, Place, Task
 from harness.engine.engine import record_of
 from harness.engine.groups import together
-from harness.engine.resources import Step
+from harness.engine.resources import TaskStep
 from harness.engine.run_folder import load_report
 from harness.suite.suite import load_suite
 
@@ -99,11 +99,11 @@ class Nodes(Executor):
                 entry = (self.now_s + took_s, next(self._numbers), task, future)
                 heapq.heappush(self._running, entry)
             self.now_s, _, task, future = heapq.heappop(self._running)
-            future.set_result(result_of(task) if task.step is Step.RUN else {})
+            future.set_result(result_of(task) if task.step is TaskStep.RUN else {})
 
     def _took_s(self, task: Task) -> float:
         steps = [self._seconds[original(case.id)] for case in task.cases]
-        if task.step is not Step.RUN:
+        if task.step is not TaskStep.RUN:
             return max(sum(one.get(step, 0.0) for step in SHARED) for one in steps)
         return sum(s for step, s in steps[0].items() if step not in SHARED)
 

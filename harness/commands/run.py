@@ -190,7 +190,7 @@ def print_forecast(suite: Suite, chosen: Sequence[Tested], store: str) -> None:
     """Print the memory of each case's largest stage, for an empty store."""
     from harness.core.memory import GIB, budget_bytes
     from harness.engine.artifacts import Artifacts
-    from harness.engine.resources import Step, needs_of
+    from harness.engine.resources import TaskStep, needs_of
     from harness.engine.run import open_store
     from harness.engine.worker_pool import WorkerPool
 
@@ -202,7 +202,7 @@ def print_forecast(suite: Suite, chosen: Sequence[Tested], store: str) -> None:
     click.echo(f"{there / GIB:.1f} GiB {whose}; the largest stage of each case needs")
     try:
         for case in chosen:
-            needs = list(needs_of(case, Step.ALL, artifacts.weights))
+            needs = list(needs_of(case, TaskStep.ALL, artifacts.weights))
             line = _line(needs, there)
             click.echo(f"{case.id:<42} {line}")
     finally:

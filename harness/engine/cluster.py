@@ -29,7 +29,7 @@ from harness.engine import shared
 from harness.engine.engine import Engine, record_of
 from harness.engine.groups import Begun, Queue, groups_of
 from harness.engine.ray_executor import Tell, node_name
-from harness.engine.resources import Step, Takes, takes
+from harness.engine.resources import Takes, TaskStep, takes
 from harness.engine.run_folder import PICTURES
 from harness.engine.store import Store, located
 from harness.engine.worker_pool import Progress
@@ -136,7 +136,7 @@ class Task:
 
     place: Place
     cases: tuple[Tested, ...]
-    step: Step = Step.RUN
+    step: TaskStep = TaskStep.RUN
     sample: Sample | None = None
     takes: Takes = field(default_factory=Takes)
     alone: bool = False
@@ -151,10 +151,10 @@ class Task:
 
         """
         with self.place.engine(tell) as (engine, pictures):
-            if self.step is Step.PREPARE:
+            if self.step is TaskStep.PREPARE:
                 return engine.prepare(*self.cases)
             (case,) = self.cases
-            if self.step is Step.EXPORT:
+            if self.step is TaskStep.EXPORT:
                 assert isinstance(case, Case)  # noqa: S101  # a pipeline has several
                 return engine.export(case)
             if self.sample is not None:
@@ -232,7 +232,10 @@ class Elsewhere(AbstractContextManager["Elsewhere"]):
         return cast("tuple[Row, ...]", self.submit(case, sample=sample).result())
 
     def submit(
-        self, *cases: Tested, step: Step = Step.RUN, sample: Sample | None = None
+        self,
+        *cases: Tested,
+        step: TaskStep = TaskStep.RUN,
+        sample: Sample | None = None,
     ) -> Future[Any]:
         """Submit one step of cases; see `Task`."""
         task = Task(

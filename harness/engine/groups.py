@@ -19,7 +19,7 @@ from harness.core.digest import digest_value
 from harness.core.pipeline import PipelineCase
 from harness.core.record import CaseRecord, added
 from harness.engine.artifacts import export_id
-from harness.engine.resources import Step, gpus_of, roles_of
+from harness.engine.resources import TaskStep, gpus_of, roles_of
 from harness.suite.suite import Tested
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def together(begun: Iterable[Begun]) -> deque[list[Begun]]:
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Group:
+class CaseGroup:
     """Cases whose shared part one task makes, before any of them runs.
 
     Attributes:
@@ -64,12 +64,12 @@ class Group:
     makes: frozenset[str] = frozenset()
     waits: frozenset[str] = frozenset()
     took_s: Mapping[str, float] | None = None
-    payer: Group | None = None
+    payer: CaseGroup | None = None
 
     @property
-    def step(self) -> Step:
+    def step(self) -> TaskStep:
         """The step that makes what is shared."""
-        return Step.PREPARE if self.begun else Step.EXPORT
+        return TaskStep.PREPARE if self.begun else TaskStep.EXPORT
 
 
 def graphs_of(case: Case, samples: Sequence[Sample]) -> list[str]:
@@ -79,24 +79,24 @@ def graphs_of(case: Case, samples: Sequence[Sample]) -> list[str]:
     return [digest_value((*made, group.shapes)) for group in groups]
 
 
-def groups_of(begun: Iterable[Begun]) -> Iterator[Group]:
+def groups_of(begun: Iterable[Begun]) -> Iterator[CaseGroup]:
     """Yield groups of cases, and a group for each graph that pipelines alone need.
 
     One task makes each graph, because nodes hold no lock against each other.
     """
-    components: list[Group] = []
-    pipelines: list[Group] = []
+    components: list[CaseGroup] = []
+    pipelines: list[CaseGroup] = []
     for some in together(begun):
-        group = Group(cases=tuple(case for case, _ in some), begun=some)
+        group = CaseGroup(cases=tuple(case for case, _ in some), begun=some)
         is_pipeline = isinstance(group.cases[0], PipelineCase)
         (pipelines if is_pipeline else components).append(group)
-    lacking: dict[str, Group] = {}
+    lacking: dict[str, CaseGroup] = {}
     for group in pipelines:
         for role in roles_of(group.cases):
             (first, *_) = graphs_of(role, role.samples)
             group.waits |= {first}
             if first not in lacking:
-                lacking[first] = Group(
+                lacking[first] = CaseGroup(
                     cases=(role,), makes=frozenset([first]), payer=group
                 )
     for group in components if lacking else ():
@@ -112,7 +112,7 @@ def groups_of(begun: Iterable[Begun]) -> Iterator[Group]:
 class _Lane:
     """Tasks that wait for the same thing, such as a GPU, and hold up no others."""
 
-    groups: deque[Group] = field(default_factory=deque)
+    groups: deque[CaseGroup] = field(default_factory=deque)
     ready: deque[tuple[Tested, Future[CaseRecord], Mapping[str, float] | None]] = field(
         default_factory=deque
     )
@@ -131,13 +131,13 @@ class Queue:
 
     """
 
-    def __init__(self, engine: Elsewhere, groups: Iterable[Group]) -> None:
+    def __init__(self, engine: Elsewhere, groups: Iterable[CaseGroup]) -> None:
         self._engine = engine
         self._lanes = {gpus: _Lane() for gpus in (1, 0)}
         for group in groups:
             self._lanes[gpus_of(group.cases, group.step)].groups.append(group)
         self._made: set[str] = set()
-        self._blocked: list[Group] = []
+        self._blocked: list[CaseGroup] = []
         self._is_going = False
         self._lock = threading.Lock()
 
@@ -164,7 +164,7 @@ class Queue:
             self._is_going = False
             return None
 
-    def _prepare(self, lane: _Lane, group: Group) -> None:
+    def _prepare(self, lane: _Lane, group: CaseGroup) -> None:
         try:
             made = self._engine.submit(*group.cases, step=group.step)
         except Exception as error:  # noqa: BLE001  # the cluster is gone
@@ -173,7 +173,7 @@ class Queue:
         made.add_done_callback(partial(self._prepared, lane, group))
 
     def _prepared(
-        self, lane: _Lane, group: Group, made: Future[Mapping[str, float]]
+        self, lane: _Lane, group: CaseGroup, made: Future[Mapping[str, float]]
     ) -> None:
         """Let cases run whose graphs are all there.
 
@@ -190,7 +190,7 @@ class Queue:
                 self._blocked.remove(one)
                 took_s = one.took_s
                 for case, record in one.begun:
-                    gpus = gpus_of([case], Step.RUN)
+                    gpus = gpus_of([case], TaskStep.RUN)
                     self._lanes[gpus].ready.append((case, record, took_s))
                     took_s = None
         self.go_on()

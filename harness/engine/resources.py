@@ -17,7 +17,7 @@ from harness.suite.forecast import CONVERT, known_weights, need_of
 from harness.suite.suite import Tested
 
 
-class Step(Enum):
+class TaskStep(Enum):
     """What a task does for its cases."""
 
     PREPARE = "export, and record or draw the reference"
@@ -49,15 +49,15 @@ def roles_of(cases: Iterable[Tested]) -> Iterator[Case]:
             yield from (role for _, role in case.roles if role is not None)
 
 
-def gpus_of(cases: Iterable[Tested], step: Step) -> int:
+def gpus_of(cases: Iterable[Tested], step: TaskStep) -> int:
     """Return the number of GPUs that a step of cases uses: one or none."""
     devices = (one.device for case in cases for one in devices_of(case, step))
     return int(any(device in {"cuda", "tensorrt"} for device in devices))
 
 
-def devices_of(case: Tested, step: Step) -> Iterator[Device]:
+def devices_of(case: Tested, step: TaskStep) -> Iterator[Device]:
     """Yield the devices, with their threads, that a step of a case uses."""
-    makes, runs = step is not Step.RUN, step in {Step.RUN, Step.ALL}
+    makes, runs = step is not TaskStep.RUN, step in {TaskStep.RUN, TaskStep.ALL}
     if isinstance(case, PipelineCase):
         yield case.device  # of PyTorch, which draws beside the files too
     for one in roles_of([case]) if isinstance(case, PipelineCase) else [case]:
@@ -68,7 +68,7 @@ def devices_of(case: Tested, step: Step) -> Iterator[Device]:
             yield one.device
 
 
-def needs_of(case: Tested, step: Step, weigh: Weigh) -> Iterator[Need | None]:
+def needs_of(case: Tested, step: TaskStep, weigh: Weigh) -> Iterator[Need | None]:
     """Yield the memory of each stage of a step of a case; None if it is unknown.
 
     Args:
@@ -87,7 +87,7 @@ def needs_of(case: Tested, step: Step, weigh: Weigh) -> Iterator[Need | None]:
             return None
         return need_of(one, host, one.samples, weights)
 
-    makes, runs = step is not Step.RUN, step in {Step.RUN, Step.ALL}
+    makes, runs = step is not TaskStep.RUN, step in {TaskStep.RUN, TaskStep.ALL}
     if isinstance(case, PipelineCase):
         if makes:
             yield drawing_need(case.pipeline, weigh)
@@ -102,7 +102,7 @@ def needs_of(case: Tested, step: Step, weigh: Weigh) -> Iterator[Need | None]:
             yield need(one, f"{CONVERT}{one.backend}")
 
 
-def takes(cases: Sequence[Tested], step: Step) -> Takes:
+def takes(cases: Sequence[Tested], step: TaskStep) -> Takes:
     """Return what a step of cases takes, one case after another."""
     threads = [one.threads for case in cases for one in devices_of(case, step)]
     needs = [0]

@@ -17,7 +17,7 @@ from harness.core.environment import environment
 from harness.core.errors import ParityError, StageError
 from harness.engine.cluster import Place, Task
 from harness.engine.ray_executor import Tell, node_name
-from harness.engine.resources import Step, takes
+from harness.engine.resources import TaskStep, takes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ class BenchElsewhere(AbstractContextManager["BenchElsewhere"]):
         return _Task(
             place=self.place,
             cases=cases,
-            takes=takes(cases, Step.ALL),
+            takes=takes(cases, TaskStep.ALL),
             alone=True,
             node_number=self.order.index(cases[0].subject),
             subjects=tuple(subjects),

@@ -40,7 +40,7 @@ from harness.engine.artifacts import native_converter
 from harness.engine.cluster import Place, Task
 from harness.engine.engine import Engine
 from harness.engine.ray_executor import executor_on
-from harness.engine.resources import Step, takes
+from harness.engine.resources import TaskStep, takes
 from harness.engine.run import missing, open_store, path_of
 from harness.engine.worker_pool import Progress
 from harness.judge.policy import Policy
@@ -174,7 +174,7 @@ def tune_on(
                 _Task(
                     place=place,
                     cases=tuple(some),
-                    takes=takes(some, Step.ALL),
+                    takes=takes(some, TaskStep.ALL),
                     suite=suite,
                     effort=effort,
                     now=now,

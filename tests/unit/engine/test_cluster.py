@@ -14,7 +14,7 @@ from harness.core.case import Case
 from harness.engine.cluster import CaseResult, Elsewhere, Place, Task
 from harness.engine.engine import record_of
 from harness.engine.groups import graphs_of
-from harness.engine.resources import Step, Takes, takes
+from harness.engine.resources import Takes, TaskStep, takes
 from harness.suite.suite import load_suite
 
 DIGITS = load_suite(Path(__file__).parents[3] / "fixtures" / "digits")
@@ -42,7 +42,7 @@ class Nodes(Executor):
         while self.waiting:
             task, future = self.waiting.popleft()
             self.done.append(task)
-            if task.step is Step.RUN:
+            if task.step is TaskStep.RUN:
                 record = record_of(task.cases[0], took_s={"candidate": 1.0})
                 future.set_result(CaseResult(record=record, pictures={}))
             else:
@@ -115,7 +115,8 @@ def exports(nodes):
     return [
         graph
         for task in nodes.done
-        if task.step in {Step.PREPARE, Step.EXPORT} and isinstance(task.cases[0], Case)
+        if task.step in {TaskStep.PREPARE, TaskStep.EXPORT}
+        and isinstance(task.cases[0], Case)
         for graph in set().union(*(graphs_of(one, one.samples) for one in task.cases))
     ]
 
@@ -133,7 +134,7 @@ def test_what_pipelines_deploy_is_exported_by_one_task_before_they_run(
     made = exports(nodes)
     assert len(made) == len(set(made))
     for at, task in enumerate(nodes.done):
-        if task.step is Step.RUN and task.cases[0] in drawn:
+        if task.step is TaskStep.RUN and task.cases[0] in drawn:
             before = Nodes()
             before.done = nodes.done[:at]
             roles = [role for _, role in task.cases[0].roles if role is not None]
@@ -167,7 +168,12 @@ def on(case, where, threads):
 
 @pytest.mark.parametrize(
     ("step", "threads", "gpus"),
-    [(Step.PREPARE, 3, 1), (Step.EXPORT, 3, 1), (Step.RUN, 1, 0), (Step.ALL, 3, 1)],
+    [
+        (TaskStep.PREPARE, 3, 1),
+        (TaskStep.EXPORT, 3, 1),
+        (TaskStep.RUN, 1, 0),
+        (TaskStep.ALL, 3, 1),
+    ],
 )
 def test_a_step_takes_the_devices_that_it_uses(step, threads, gpus):
     (case, *_) = copies(1)
@@ -178,7 +184,7 @@ def test_a_step_takes_the_devices_that_it_uses(step, threads, gpus):
     assert found.memory_bytes > 0
 
 
-@pytest.mark.parametrize(("step", "gpus"), [(Step.PREPARE, 0), (Step.RUN, 1)])
+@pytest.mark.parametrize(("step", "gpus"), [(TaskStep.PREPARE, 0), (TaskStep.RUN, 1)])
 def test_a_pipeline_takes_the_devices_of_its_files(step, gpus):
     (case, *_) = pipelines()
     roles = [
@@ -198,4 +204,4 @@ def test_a_damaged_checkpoint_has_no_forecast_and_no_error(tmp_path):
 
     damaged = replace(case, component=replace(case.component, source=source))
 
-    assert takes([damaged], Step.RUN) == Takes(threads=case.device.threads)
+    assert takes([damaged], TaskStep.RUN) == Takes(threads=case.device.threads)

@@ -9,7 +9,7 @@ from harness.core.memory import GIB
 from harness.core.outcome import Outcome
 from harness.engine.engine import Engine
 from harness.engine.needs import drawing_need, pipeline_need
-from harness.engine.resources import Step, takes
+from harness.engine.resources import TaskStep, takes
 from harness.engine.store import Store
 from harness.suite.forecast import stored_weights
 from harness.suite.schema import Limits
@@ -114,9 +114,12 @@ def test_a_cluster_is_told_the_memory_of_a_pipeline(digits, sd15):
     one = pipeline_case(digits, "text2img-euler/mnn/fp32")
     need = run_need(one, lambda component: stored_weights(component) or 0)
 
-    assert takes([one], Step.RUN).memory_bytes >= need.size_bytes
+    assert takes([one], TaskStep.RUN).memory_bytes >= need.size_bytes
     # Nothing is known of a checkpoint without weights.
-    assert takes([pipeline_case(sd15, "text2img/mnn/fp32")], Step.ALL).memory_bytes == 0
+    assert (
+        takes([pipeline_case(sd15, "text2img/mnn/fp32")], TaskStep.ALL).memory_bytes
+        == 0
+    )
 
 
 def test_nothing_is_forecast_of_a_network_whose_weights_are_not_known(sd15):
