@@ -255,3 +255,22 @@ def test_doctor_runs_a_model_on_each_target(project, tmp_path, monkeypatch, how)
     assert finding.status is status, finding
     assert words in finding.says
     assert "be kind" not in finding.says
+
+
+@pytest.mark.slow
+def test_a_case_on_a_target_is_tuned_accepted_and_gated_as_one_from_here(quick):
+    case = f"{CASES[0]}@venv"
+    run_on(quick, VENV)
+
+    tuned = quick.parity("tune", "--samples", "2", "--layers", "2")
+    assert tuned.code == 0, tuned.text
+    assert tuned.has(case), tuned.text
+
+    assert quick.parity("run").code == 0
+    quick.parity("baseline", "accept", "--who", "A. Reviewer")
+    gated = quick.gated()
+    assert gated.code == 0, gated.text
+    assert gated.has("accepted"), gated.text
+    pages = [path.read_text() for path in quick.path.glob("reports/runs/*/report.html")]
+    assert len(pages) == 2
+    assert all(case in page for page in pages)
