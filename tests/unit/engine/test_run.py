@@ -59,7 +59,11 @@ def test_a_runtime_that_cannot_be_found_is_missing(monkeypatch):
 
 def test_times_come_from_the_newest_run_that_had_all_cases(tmp_path):
     """A run of one case afterwards tells nothing of the others."""
-    ran = {"01": {"a": 1.0, "b": 1.0}, "02": {"a": 2.0, "b": None}, "03": {"a": 3.0}}
+    ran: dict[str, dict[str, float | None]] = {
+        "01": {"a": 1.0, "b": 1.0},
+        "02": {"a": 2.0, "b": None},
+        "03": {"a": 3.0},
+    }
     for second, cases in ran.items():
         folder = tmp_path / f"2026-01-01T00-00-{second}"
         folder.mkdir()

@@ -50,11 +50,16 @@ class Doubling:
     ("draw", "given"), [("timestep", torch.float32), ("normal", torch.bfloat16)]
 )
 def test_a_timestep_alone_is_not_rounded_in_a_network_of_fewer_bits(draw, given):
+    taken: list[torch.Tensor] = []
+
+    def network(value):
+        taken.append(value)
+        return (value,)
+
     class Kept(Residents):
         def use(self, *_):
-            return lambda value: taken.append(value) or (value,)
+            return network
 
-    taken = []
     spec = TensorSpec(name="x", shape=("batch",), draw=draw)
     component = replace(DECODER, inputs=(spec,), outputs=(spec,))
 

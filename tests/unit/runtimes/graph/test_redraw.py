@@ -65,7 +65,9 @@ class Drawn:
         store = Store(root=folder)
         entry = store.make("excerpt", {"text": text}, build)
         redraw_excerpt(folder, entry, how)
-        self.entry = store.find("excerpt", redraw_key(entry, how))
+        found = store.find("excerpt", redraw_key(entry, how))
+        assert found is not None
+        self.entry = found
         self.model = onnx.load(self.entry.file(MODEL))
         self.weights = [
             numpy_helper.to_array(one) for one in self.model.graph.initializer
