@@ -20,6 +20,7 @@ def engine(digits, store_root, monkeypatch):
         yield engine
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "backend"),
     [("gelu-tanh", "onnxruntime"), ("zeros", "mnn"), ("wrong-fusion", "onnxruntime")],
