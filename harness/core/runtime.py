@@ -271,6 +271,11 @@ class Runtime:
         return self.precisions[0] if self.precisions else "high"
 
     @property
+    def half(self) -> str:
+        """The precision in float16; empty if there is no choice."""
+        return self.precisions[-1] if self.precisions else ""
+
+    @property
     def is_installed(self) -> bool:
         """Whether its package can be imported."""
         return find_spec(self.module) is not None

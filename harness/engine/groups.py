@@ -19,7 +19,7 @@ from harness.core.digest import digest_value
 from harness.core.pipeline import PipelineCase
 from harness.core.record import CaseRecord, added
 from harness.engine.artifacts import export_id
-from harness.engine.resources import TaskStep, gpus_of, roles_of
+from harness.engine.resources import TaskStep, file_cases, gpus_of
 from harness.suite.suite import Tested
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def groups_of(begun: Iterable[Begun]) -> Iterator[CaseGroup]:
         (pipelines if is_pipeline else components).append(group)
     lacking: dict[str, CaseGroup] = {}
     for group in pipelines:
-        for role in roles_of(group.cases):
+        for role in (one for case in group.cases for one in file_cases(case)):
             (first, *_) = graphs_of(role, role.samples)
             group.waits |= {first}
             if first not in lacking:

@@ -25,6 +25,16 @@ class TaskStep(Enum):
     RUN = "deploy and run"
     ALL = "everything"
 
+    @property
+    def makes(self) -> bool:
+        """Whether it makes what cases share."""
+        return self is not TaskStep.RUN
+
+    @property
+    def runs(self) -> bool:
+        """Whether it deploys and runs cases."""
+        return self in {TaskStep.RUN, TaskStep.ALL}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Takes:
@@ -42,11 +52,11 @@ class Takes:
     memory_bytes: int = 0
 
 
-def roles_of(cases: Iterable[Tested]) -> Iterator[Case]:
-    """Yield the case of each deployed file in pipelines."""
-    for case in cases:
-        if isinstance(case, PipelineCase):
-            yield from (role for _, role in case.roles if role is not None)
+def file_cases(case: Tested) -> list[Case]:
+    """Return the case of each deployed file: a pipeline's roles, or the case itself."""
+    if isinstance(case, PipelineCase):
+        return [role for _, role in case.roles if role is not None]
+    return [case]
 
 
 def gpus_of(cases: Iterable[Tested], step: TaskStep) -> int:
@@ -57,14 +67,13 @@ def gpus_of(cases: Iterable[Tested], step: TaskStep) -> int:
 
 def devices_of(case: Tested, step: TaskStep) -> Iterator[Device]:
     """Yield the devices, with their threads, that a step of a case uses."""
-    makes, runs = step is not TaskStep.RUN, step in {TaskStep.RUN, TaskStep.ALL}
     if isinstance(case, PipelineCase):
         yield case.device  # of PyTorch, which draws beside the files too
-    for one in roles_of([case]) if isinstance(case, PipelineCase) else [case]:
+    for one in file_cases(case):
         # What its files need of PyTorch are tasks of their own.
-        if makes and (one is case or runs):
+        if step.makes and (one is case or step.runs):
             yield one.reference
-        if runs:
+        if step.runs:
             yield one.device
 
 
@@ -87,18 +96,17 @@ def needs_of(case: Tested, step: TaskStep, weigh: Weigh) -> Iterator[Need | None
             return None
         return need_of(one, host, one.samples, weights)
 
-    makes, runs = step is not TaskStep.RUN, step in {TaskStep.RUN, TaskStep.ALL}
     if isinstance(case, PipelineCase):
-        if makes:
+        if step.makes:
             yield drawing_need(case.pipeline, weigh)
-        if runs:
+        if step.runs:
             yield pipeline_need(case, weigh)
-    for one in roles_of([case]) if isinstance(case, PipelineCase) else [case]:
-        if makes and (one is case or runs):
+    for one in file_cases(case):
+        if step.makes and (one is case or step.runs):
             yield need(one, reference_host(one))
-        if runs and one is case:
+        if step.runs and one is case:
             yield need(one, one.backend)
-        if runs and is_made(one):
+        if step.runs and is_made(one):
             yield need(one, f"{CONVERT}{one.backend}")
 
 

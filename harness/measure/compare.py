@@ -192,6 +192,7 @@ def _widened(expected: Array, actual: Array) -> tuple[Array, Array, Array]:
             error = right - left
     else:
         error = _integer_error(expected.reshape(-1), actual.reshape(-1))
+    # It stays writable: the kernel is compiled for one type, and fills float32 errors.
     return left, right, error
 
 

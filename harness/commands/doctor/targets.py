@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +45,11 @@ def check_targets(suite: Path, ask: Ask = ask_child) -> Iterator[Finding]:
     for (backend, name, precision), device in asked.items():
         declared, check = runtime(backend), f"{backend} @{name}"
         check += f" {precision}" if declared.precisions else ""
-        there = _installed(declared, device)
-        if there is None:
+        if not _starts(declared, device):
             says = "is not installed yet; the first run in it does that"
             yield Finding(check=check, status=Status.ABSENT, says=says)
             continue
-        told = msgspec.json.encode(there).decode()
+        told = msgspec.json.encode(device).decode()
         answer = ask("run_on", backend, told, timeout_s=LIMIT_S)
         yield _finding(declared, check, device, answer)
 
@@ -64,17 +62,10 @@ def _has_places(data: Mapping[str, Any]) -> bool:
     return "target" in data or versions
 
 
-def _installed(declared: Runtime, device: Device) -> Device | None:
-    """Return a device whose target starts without an installation, if it can."""
-    target = device.target
-    if target is None or not target.version:
-        return device
-    python = installed_versions(declared).get(target.version)
-    if python is None:
-        return None
-    # PYTHONPATH may have another version.
-    command = (str(python.absolute()), "-I")
-    return replace(device, target=replace(target, version="", command=command))
+def _starts(declared: Runtime, device: Device) -> bool:
+    """Whether a device's target starts without an installation."""
+    version = device.target.version if device.target else ""
+    return not version or version in installed_versions(declared)
 
 
 def _finding(declared: Runtime, check: str, device: Device, answer: Answer) -> Finding:
@@ -87,10 +78,9 @@ def _finding(declared: Runtime, check: str, device: Device, answer: Answer) -> F
         return Finding(check=check, status=status, says=refused)
     says = f"{declared.title} {facts['version']} on {facts['detail']['machine']}"
     product = f"2 × {facts['fed']} came out as {facts['value']}"
-    is_half = declared.precisions and device.precision == declared.precisions[-1]
     if fallen := declared.fallback(device.precision, answer.log):
         says += f"; not in precision {device.precision}: {fallen}"
-    elif is_half and facts["right"]:
+    elif device.precision == declared.half and facts["right"]:
         # Some systems keep a runtime's words from its standard error.
         says += f"; not in precision {device.precision}: {product}, without a rounding"
     elif device.precision == declared.precision and not facts["right"]:

@@ -291,7 +291,7 @@ def _issue(around: Around, folder: Path, numbers: str) -> str:
 
 
 def _converter(case: Case, record: CaseRecord) -> str:
-    """Return what made the file, in words."""
+    """Return a sentence about what made the file."""
     declared = runtime(case.backend)
     if runs_exported(case.backend, case.variant.kind):
         return "The file is the exported graph, without conversion"

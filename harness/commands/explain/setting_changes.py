@@ -141,7 +141,7 @@ def _changes_of_place(case: Case) -> Iterator[SettingChange]:
     precision = {"precision": exact} if declared.precisions else {}
     if precision and device.precision != exact:
         cause = f"precision {device.precision}"
-        if target is not None and device.precision == declared.precisions[-1]:
+        if target is not None and device.precision == declared.half:
             named = f"version {target.name}" if target.version else target.name
             cause = f"right in float32 arithmetic, wrong in {named}'s float16"
         yield _change("device", f'precision = "{exact}"', cause, **precision)

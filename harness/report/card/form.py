@@ -70,7 +70,7 @@ class CardCase(msgspec.Struct, frozen=True, kw_only=True):
         passed: Whether every check of it passed.
         used: Largest used share of a bound, over its checks; 1 is the limit. None if
             a check failed.
-        bound: That bound and what uses it, in words.
+        bound: A phrase about that bound and the value that uses most of it.
         version: Version of the runtime.
         device: Device, precision and threads.
         files: The deployed files; empty if they cannot be checked elsewhere.

@@ -1,4 +1,4 @@
-"""An explanation says in words which place and arithmetic is wrong, and what to do."""
+"""An explanation says which place or arithmetic is wrong, and what to do."""
 
 from dataclasses import replace
 from pathlib import Path
