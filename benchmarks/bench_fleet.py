@@ -48,7 +48,7 @@ from harness.core.record import CaseRecord
 from harness.engine.cluster import CaseResult, Elsewhere, Place, Task
 from harness.engine.engine import record_of
 from harness.engine.groups import together
-from harness.engine.resources import TaskStep
+from harness.engine.needs import TaskStep
 from harness.engine.run_folder import load_report
 from harness.suite.suite import load_suite
 

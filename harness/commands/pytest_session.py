@@ -22,7 +22,7 @@ import pytest
 from harness.commands.progress import Course, ProgressLines, moves
 from harness.core.errors import ParityError, SpecError
 from harness.core.outcome import CANNOT_TELL
-from harness.core.pipeline import MIXED
+from harness.core.pipeline import MIXED, Tested
 from harness.core.record import WHATS, Key
 from harness.core.runtime import runtimes
 from harness.core.settings import Settings
@@ -38,7 +38,7 @@ from harness.report.finish import conclude
 from harness.report.runs.baseline import find_baseline
 from harness.report.runs.selection import baselines_beside
 from harness.suite.shards import Shard, ShardCases
-from harness.suite.suite import Check, Suite, Tested, load_suite
+from harness.suite.suite import Check, Suite, load_suite
 
 _PARTS = {"component": 0, "backend": 1, "variant": 2}
 _TONES = {"good": {"green": True}, "bad": {"red": True}, "quiet": {"light": True}}

@@ -15,9 +15,10 @@ from harness.core.errors import ParityError
 
 if TYPE_CHECKING:
     from harness.core.memory import Need
+    from harness.core.pipeline import Tested
     from harness.core.settings import Settings
     from harness.suite.shards import ShardCases
-    from harness.suite.suite import Suite, Tested
+    from harness.suite.suite import Suite
 
 
 @click.command()
@@ -190,7 +191,7 @@ def print_forecast(suite: Suite, chosen: Sequence[Tested], store: str) -> None:
     """Print the memory of each case's largest stage, for an empty store."""
     from harness.core.memory import GIB, budget_bytes
     from harness.engine.artifacts import Artifacts
-    from harness.engine.resources import TaskStep, needs_of
+    from harness.engine.needs import TaskStep, needs_of
     from harness.engine.run import open_store
     from harness.engine.worker_pool import WorkerPool
 

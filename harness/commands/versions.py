@@ -155,7 +155,7 @@ def questions(
     `case` runs here, in the runtime `declared`.
     """
     from harness.core.environment import installed
-    from harness.engine.artifacts import is_made
+    from harness.core.runtime import is_made
 
     target = Target(name=version, version=version)
     there = replace(

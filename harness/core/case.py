@@ -462,6 +462,11 @@ class Case:
         return f"{self.variant.name}{self.where}"
 
     @property
+    def shared(self) -> object:
+        """What cases have in common that one export and its references serve."""
+        return self.subject, self.export, self.reference
+
+    @property
     def host(self) -> str:
         """The host process that runs it: a target's has not imported the runtime."""
         target = self.device.target

@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from harness.core.case import (
     REFERENCE,
@@ -290,6 +290,11 @@ class PipelineCase:
         return self.pipeline.name
 
     @property
+    def shared(self) -> object:
+        """What cases have in common that one drawing by PyTorch serves."""
+        return self.subject, self.device
+
+    @property
     def how(self) -> str:
         """Variant, the third part of the id."""
         return self.variant
@@ -323,6 +328,10 @@ class PipelineCase:
             role: REFERENCE if case is None else f"{case.backend}/{case.how}"
             for role, case in self.roles
         }
+
+
+Tested: TypeAlias = Case | PipelineCase
+"""A case of a component or of a pipeline; it has an id and a record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

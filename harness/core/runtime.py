@@ -29,7 +29,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from harness.core.case import ONNX, Device
+from harness.core.case import GIVEN, ONNX, Case, Device
 from harness.core.errors import SpecError, StageError
 from harness.core.memory import GIB, MIB, Extent, Need
 from harness.core.outcome import Outcome
@@ -367,9 +367,26 @@ def runs_exported(name: str, kind: str) -> bool:
     return declared is not None and kind in declared.as_exported
 
 
+def is_made(case: Case) -> bool:
+    """Whether a case's file is made from the exported file and is not foreign."""
+    variant = case.variant
+    as_exported = runs_exported(variant.backend, variant.kind)
+    return not as_exported and variant.kind != GIVEN
+
+
+def exact(case: Case) -> bool:
+    """Whether a case's file must have PyTorch's own weights, in float32."""
+    return case.variant.kind in {EXACT, GIVEN}
+
+
 def onnx_runtime() -> Runtime:
     """Return the runtime that runs an ONNX file without conversion."""
     return next(one for one in runtimes().values() if one.reads == ONNX)
+
+
+def reference_host(case: Case) -> str:
+    """Return the host that records a case's reference."""
+    return onnx_runtime().name if case.component.recipe == GIVEN else "torch"
 
 
 def formats() -> Mapping[str, Runtime]:

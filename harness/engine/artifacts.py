@@ -12,7 +12,6 @@ from functools import partial
 from typing import cast
 
 from harness.core.case import (
-    GIVEN,
     Case,
     Component,
     Device,
@@ -27,13 +26,7 @@ from harness.core.errors import StageError
 from harness.core.memory import Need
 from harness.core.outcome import Outcome
 from harness.core.pipeline import Pipeline
-from harness.core.runtime import (
-    EXACT,
-    formats,
-    onnx_runtime,
-    runs_exported,
-    runtime,
-)
+from harness.core.runtime import formats, is_made, reference_host, runtime
 from harness.engine import export_files, keys, tasks
 from harness.engine.deployed import Deployed, Reading
 from harness.engine.excerpt import Redraw, Spot
@@ -68,7 +61,7 @@ class Artifacts:
         """Return samples' inputs and references; make missing ones."""
         groups = sample_groups(case, samples)
         self._take(case)
-        with self.worker_pool.one_at_a_time(export_id(case)):
+        with self.worker_pool.one_at_a_time(case.shared):
             found = self._readings(case, groups)
             if found is None:
                 self._prepare(case, groups, took)
@@ -152,7 +145,7 @@ class Artifacts:
         group = sample_groups(case, case.samples)[0]
         self._take(case)
         key = keys.onnx_key(case.component, case.export, dict(group.shapes))
-        with self.worker_pool.one_at_a_time(export_id(case)):
+        with self.worker_pool.one_at_a_time(case.shared):
             if self.store.find("onnx", key) is None:
                 self._prepare(case, (replace(group, samples=()),), took)
         return self.found("onnx", key)
@@ -294,10 +287,7 @@ class Artifacts:
 
     def need(self, case: Case, host: str, samples: Sequence[Sample]) -> Need | None:
         """Return the memory that a stage of a case needs; None if it is unknown."""
-        weights = self.weights(case.component)
-        if not weights or not samples:
-            return None
-        return need_of(case, host, samples, weights)
+        return need_of(case, host, samples, self.weights(case.component))
 
     def weights(self, component: Component) -> int:
         """Return the bytes of a component's weights in float32; 0 if unknown."""
@@ -411,29 +401,6 @@ def _lost(what: str) -> StageError:
         "cleared meanwhile, or the harness's own files were edited; run this again."
     )
     return StageError(msg, outcome=Outcome.LOAD)
-
-
-def is_made(case: Case) -> bool:
-    """Whether a case's file is made from the exported file and is not foreign."""
-    variant = case.variant
-    as_exported = runs_exported(variant.backend, variant.kind)
-    return not as_exported and variant.kind != GIVEN
-
-
-def exact(case: Case) -> bool:
-    """Whether a case's file must have PyTorch's own weights, in float32."""
-    return case.variant.kind in {EXACT, GIVEN}
-
-
-def reference_host(case: Case) -> str:
-    """Return the host that records a case's reference."""
-    return onnx_runtime().name if case.component.recipe == GIVEN else "torch"
-
-
-def export_id(case: Case) -> str:
-    """Return the id of a case's exports and references."""
-    made = (case.component.name, asdict(case.export), asdict(case.reference))
-    return digest_value(made)
 
 
 def native_converter(named: str | None) -> str | None:

@@ -23,18 +23,18 @@ from harness import __version__
 from harness.core.case import Case, Sample
 from harness.core.errors import ParityError, StageError
 from harness.core.outcome import Outcome
+from harness.core.pipeline import Tested
 from harness.core.record import CaseRecord, Failure, Row
 from harness.core.settings import Settings
 from harness.engine import shared
 from harness.engine.engine import Engine, record_of
 from harness.engine.groups import Begun, Queue, groups_of
+from harness.engine.needs import Takes, TaskStep, takes
 from harness.engine.ray_executor import Tell, node_name
-from harness.engine.resources import Takes, TaskStep, takes
 from harness.engine.run_folder import PICTURES
 from harness.engine.store import Store, located
 from harness.engine.worker_pool import Progress
 from harness.suite.schema import Limits
-from harness.suite.suite import Tested
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,12 +27,12 @@ from harness.core.entry import Entry
 from harness.core.errors import ParityError, SpecError, StageError, StoreError
 from harness.core.memory import Need
 from harness.core.outcome import Outcome
-from harness.core.pipeline import PipelineCase, PipelineRun, RoleFile
+from harness.core.pipeline import PipelineCase, PipelineRun, RoleFile, Tested
 from harness.core.record import CaseRecord, Failure, Row
 from harness.core.rounding import Bits, Effects, Trials
-from harness.core.runtime import check_words
+from harness.core.runtime import check_words, exact
 from harness.engine import export_files, keys, tasks
-from harness.engine.artifacts import Artifacts, exact, native_converter
+from harness.engine.artifacts import Artifacts, native_converter
 from harness.engine.deployed import Deployed, Reading
 from harness.engine.excerpt import Excerpt, Redraw, Spot, excerpt_of
 from harness.engine.groups import Begun, together
@@ -42,7 +42,6 @@ from harness.engine.worker import JobResult
 from harness.engine.worker_pool import Progress, WorkerPool
 from harness.recipes.stand_ins import drawn_with, stand_ins
 from harness.suite.schema import Limits
-from harness.suite.suite import Tested
 
 LOG_CHARACTERS = 4096
 """Number of characters of a runtime's native output that a record keeps."""

@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING, Final
 
 from harness.core.case import Case, Sample, sample_groups, samples_of
 from harness.core.digest import digest_value
-from harness.core.pipeline import PipelineCase
+from harness.core.pipeline import PipelineCase, Tested
 from harness.core.record import CaseRecord, added
-from harness.engine.artifacts import export_id
-from harness.engine.resources import TaskStep, file_cases, gpus_of
-from harness.suite.suite import Tested
+from harness.engine.needs import TaskStep, file_cases, gpus_of
 
 if TYPE_CHECKING:
     from harness.engine.cluster import Elsewhere
@@ -36,10 +34,7 @@ def together(begun: Iterable[Begun]) -> deque[list[Begun]]:
     """Return cases in groups: those of one export, or of one pipeline."""
     groups: dict[object, list[Begun]] = {}
     for case, record in begun:
-        shared: object = case.subject, case.device
-        if isinstance(case, Case):
-            shared = export_id(case)
-        groups.setdefault(shared, []).append((case, record))
+        groups.setdefault(case.shared, []).append((case, record))
     return deque(groups.values())
 
 

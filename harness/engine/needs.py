@@ -1,4 +1,4 @@
-"""Forecast the memory of a pipeline: its networks, and the values of one network.
+"""Resources that a step of a case needs: threads, GPUs and memory.
 
 A pipeline releases networks when memory is low (`runtimes.diffusion.networks`). Only
 its largest network must fit. All networks stay loaded if there is enough memory.
@@ -6,17 +6,27 @@ its largest network must fit. All networks stay loaded if there is enough memory
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import Enum
 from math import prod
 from typing import Final
 
-from harness.core.case import Component
+from harness.core.case import Case, Component, Device
+from harness.core.errors import ParityError
 from harness.core.memory import GIB, MIB, Extent, Need
-from harness.core.pipeline import DENOISING, Pipeline, PipelineCase
-from harness.core.runtime import Cost
+from harness.core.pipeline import DENOISING, Pipeline, PipelineCase, Tested
+from harness.core.runtime import Cost, is_made, reference_host
 from harness.recipes.checkpoint import read_config
-from harness.suite.forecast import FLOAT32_BYTES, cost_of, extent_of
+from harness.suite.forecast import (
+    CONVERT,
+    FLOAT32_BYTES,
+    cost_of,
+    extent_of,
+    known_weights,
+    need_of,
+)
 from harness.suite.pipelines import role_sizes, vae_factor
 
 Weigh = Callable[[Component], int]
@@ -41,6 +51,111 @@ network loaded.
 REMEMBERED_BYTES: Final = 1 << 30
 """The largest number of bytes of one network's outputs that are kept.
 `runtimes.diffusion.networks.Remembered` keeps them."""
+
+
+class TaskStep(Enum):
+    """What a task does for its cases."""
+
+    PREPARE = "export, and record or draw the reference"
+    EXPORT = "export alone"
+    RUN = "deploy and run"
+    ALL = "everything"
+
+    @property
+    def makes(self) -> bool:
+        """Whether it makes what cases share."""
+        return self is not TaskStep.RUN
+
+    @property
+    def runs(self) -> bool:
+        """Whether it deploys and runs cases."""
+        return self in {TaskStep.RUN, TaskStep.ALL}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Takes:
+    """What a task takes of its node.
+
+    Attributes:
+        threads: Number of threads.
+        gpus: Number of GPUs.
+        memory_bytes: Forecast memory; 0 if it is unknown.
+
+    """
+
+    threads: int = 1
+    gpus: int = 0
+    memory_bytes: int = 0
+
+
+def file_cases(case: Tested) -> list[Case]:
+    """Return the case of each deployed file: a pipeline's roles, or the case itself."""
+    if isinstance(case, PipelineCase):
+        return [role for _, role in case.roles if role is not None]
+    return [case]
+
+
+def gpus_of(cases: Iterable[Tested], step: TaskStep) -> int:
+    """Return the number of GPUs that a step of cases uses: one or none."""
+    devices = (one.device for case in cases for one in devices_of(case, step))
+    return int(any(device in {"cuda", "tensorrt"} for device in devices))
+
+
+def devices_of(case: Tested, step: TaskStep) -> Iterator[Device]:
+    """Yield the devices, with their threads, that a step of a case uses."""
+    if isinstance(case, PipelineCase):
+        yield case.device  # of PyTorch, which draws beside the files too
+    for one in file_cases(case):
+        # What its files need of PyTorch are tasks of their own.
+        if step.makes and (one is case or step.runs):
+            yield one.reference
+        if step.runs:
+            yield one.device
+
+
+def needs_of(case: Tested, step: TaskStep, weigh: Weigh) -> Iterator[Need | None]:
+    """Yield the memory of each stage of a step of a case; None if it is unknown.
+
+    Args:
+        case: The case.
+        step: The step, for an empty store.
+        weigh: Returns the bytes of a component's weights.
+
+    Raises:
+        ParityError: A checkpoint cannot be read.
+
+    """
+
+    def need(one: Case, host: str) -> Need | None:
+        return need_of(one, host, one.samples, weigh(one.component))
+
+    if isinstance(case, PipelineCase):
+        if step.makes:
+            yield drawing_need(case.pipeline, weigh)
+        if step.runs:
+            yield pipeline_need(case, weigh)
+    for one in file_cases(case):
+        if step.makes and (one is case or step.runs):
+            yield need(one, reference_host(one))
+        if step.runs and one is case:
+            yield need(one, one.backend)
+        if step.runs and is_made(one):
+            yield need(one, f"{CONVERT}{one.backend}")
+
+
+def takes(cases: Sequence[Tested], step: TaskStep) -> Takes:
+    """Return what a step of cases takes, one case after another."""
+    threads = [one.threads for case in cases for one in devices_of(case, step)]
+    needs = [0]
+    for case in cases:
+        with suppress(ParityError):  # the case itself reports a damaged checkpoint
+            found = needs_of(case, step, known_weights)
+            needs += [need.size_bytes for need in found if need]
+    return Takes(
+        threads=max(threads, default=1),
+        gpus=gpus_of(cases, step),
+        memory_bytes=max(needs),
+    )
 
 
 def drawing_need(pipeline: Pipeline, weigh: Weigh) -> Need | None:

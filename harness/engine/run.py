@@ -17,7 +17,7 @@ from msgspec import structs
 
 from harness.core.errors import ParityError
 from harness.core.outcome import Outcome
-from harness.core.pipeline import PipelineCase
+from harness.core.pipeline import PipelineCase, Tested
 from harness.core.record import LAYERS, CaseRecord, Failure
 from harness.core.runtime import runtime
 from harness.core.settings import Settings, near
@@ -33,7 +33,7 @@ from harness.judge.case import CaseVerdict
 from harness.suite.extra_inputs import FILE as WORST_INPUTS
 from harness.suite.judge import Judge
 from harness.suite.schema import Limits
-from harness.suite.suite import Suite, Tested
+from harness.suite.suite import Suite
 
 Asked = tuple[str, str, str]
 """Path of a suite, id of a case, and name of a check."""

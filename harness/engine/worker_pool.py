@@ -6,7 +6,7 @@ This module handles hosts and locks, and does not know what a stage does.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -156,7 +156,7 @@ class WorkerPool:
                     self._idle[host_name].append(host)
 
     @contextmanager
-    def one_at_a_time(self, name: str) -> Iterator[None]:
+    def one_at_a_time(self, name: Hashable) -> Iterator[None]:
         """Let one thread make an artifact; keep a failure, so that it happens once."""
         with self._lock:
             making = self._making.setdefault(name, threading.Lock())

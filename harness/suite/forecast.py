@@ -52,16 +52,20 @@ CONVERT: Final = "convert-"
 """The prefix of the name of a host that converts for a runtime."""
 
 
-def need_of(case: Case, host: str, samples: Sequence[Sample], weights: int) -> Need:
-    """Return the forecast memory of one stage of a case.
+def need_of(
+    case: Case, host: str, samples: Sequence[Sample], weights: int
+) -> Need | None:
+    """Return the forecast memory of one stage of a case; None if it is unknown.
 
     Args:
         case: The case of the stage.
         host: ``torch``, a runtime's name, or `CONVERT` and a runtime's name.
         samples: The samples that the stage runs.
-        weights: Bytes of the component's weights in float32.
+        weights: Bytes of the component's weights in float32; 0 if they are unknown.
 
     """
+    if not weights or not samples:
+        return None
     sizes = [dict(sample.shapes) for sample in samples]
     extent = extent_of(case.component, sizes, weights)
     return cost_of(case, host).need(case.component.name, extent)

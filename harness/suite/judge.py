@@ -17,7 +17,8 @@ from harness.judge.tolerance import parse_changes
 from harness.suite.stale import refuse_stale
 
 if TYPE_CHECKING:
-    from harness.suite.suite import Suite, Tested
+    from harness.core.pipeline import Tested
+    from harness.suite.suite import Suite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Final, NotRequired, TypedDict
 
 from harness.core.errors import SpecError, SuiteError
-from harness.core.pipeline import PipelineCase
+from harness.core.pipeline import PipelineCase, Tested
 from harness.core.record import Key
 from harness.core.text import count
 from harness.suite.forecast import known_weights
-from harness.suite.suite import Tested
 
 _SHARD = re.compile(r"([1-9]\d*)/([1-9]\d*)")
 

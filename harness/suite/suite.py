@@ -30,7 +30,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from harness.core.case import (
     GIVEN,
@@ -41,7 +41,7 @@ from harness.core.case import (
     Source,
 )
 from harness.core.errors import ParityError, SuiteError
-from harness.core.pipeline import PipelineCase
+from harness.core.pipeline import PipelineCase, Tested
 from harness.core.runtime import formats
 from harness.core.settings import SUITE_FILE
 from harness.core.toml_file import Table, TomlFile, did_you_mean
@@ -86,10 +86,6 @@ if TYPE_CHECKING:
     from _pytest.mark import ParameterSet
 
 FILE: Final = SUITE_FILE
-Tested: TypeAlias = Case | PipelineCase
-"""A case of a component or of a pipeline; it has an id and a record."""
-
-
 _EXPORT_KEYS: Final = frozenset(schema.ExportTable.__struct_fields__)
 _NO_TABLE: Final = schema.ComponentTable()
 _GLOB = re.compile(r"[*?\[]")

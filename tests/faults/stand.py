@@ -12,9 +12,10 @@ from harness.core.entry import Entry
 from harness.core.errors import ParityError, StageError
 from harness.core.outcome import Outcome
 from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Failure
+from harness.core.runtime import exact
 from harness.core.settings import Settings
 from harness.engine import export_files, tasks
-from harness.engine.artifacts import Artifacts, exact
+from harness.engine.artifacts import Artifacts
 from harness.engine.deployed import Deployed, Reading
 from harness.engine.engine import check_words
 from harness.engine.store import Store

@@ -28,9 +28,10 @@ from harness.core.case import GIVEN, Case, Group, sample_groups
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.record import LAYERS, OUTPUTS, CaseRecord
+from harness.core.runtime import reference_host
 from harness.core.settings import Settings
 from harness.engine import tasks
-from harness.engine.artifacts import Artifacts, reference_host
+from harness.engine.artifacts import Artifacts
 from harness.engine.deployed import Deployed, Reading
 from harness.engine.export_files import PROBES
 from harness.engine.run import open_store

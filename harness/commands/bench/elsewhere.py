@@ -16,8 +16,8 @@ from harness.commands.bench.timing import BenchPlan, Subject, Timing
 from harness.core.environment import environment
 from harness.core.errors import ParityError, StageError
 from harness.engine.cluster import Place, Task
+from harness.engine.needs import TaskStep, takes
 from harness.engine.ray_executor import Tell, node_name
-from harness.engine.resources import TaskStep, takes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,6 +26,7 @@ from harness.commands.progress import ProgressLines, moves
 from harness.core.environment import Environment, environment
 from harness.core.errors import ParityError
 from harness.core.outcome import CANNOT_TELL
+from harness.core.pipeline import Tested
 from harness.core.settings import Settings, near
 from harness.core.text import Line, count, cut, few, joined, wrapped
 from harness.engine.cluster import Place
@@ -33,7 +34,7 @@ from harness.engine.ray_executor import executor_on
 from harness.engine.run import open_store
 from harness.engine.worker_pool import Progress
 from harness.report.runs.times import disturbed_words, quartiles
-from harness.suite.suite import Suite, Tested, load_suite
+from harness.suite.suite import Suite, load_suite
 
 _NAME = 27
 _SHOWN = 6

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from harness.core.case import REFERENCE, Case, Component, Device
 from harness.core.entry import Entry
 from harness.core.environment import Environment
-from harness.core.pipeline import MIXED, Pipeline, PipelineCase, RoleFile
+from harness.core.pipeline import MIXED, Pipeline, PipelineCase, RoleFile, Tested
 from harness.core.text import count
-from harness.suite.suite import Suite, Tested
+from harness.suite.suite import Suite
 
 if TYPE_CHECKING:
     from harness.runtimes.session import Ran

@@ -33,14 +33,14 @@ from harness.core.case import VARIED, Case, Sample, sample_groups, samples_of
 from harness.core.entry import Entry
 from harness.core.environment import installed
 from harness.core.errors import ParityError, StageError, SuiteError
-from harness.core.pipeline import PipelineCase
+from harness.core.pipeline import PipelineCase, Tested
 from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Row
 from harness.core.settings import Settings
 from harness.engine.artifacts import native_converter
 from harness.engine.cluster import Place, Task
 from harness.engine.engine import Engine
+from harness.engine.needs import TaskStep, takes
 from harness.engine.ray_executor import executor_on
-from harness.engine.resources import TaskStep, takes
 from harness.engine.run import missing, open_store, path_of
 from harness.engine.worker_pool import Progress
 from harness.judge.policy import Policy
@@ -48,7 +48,7 @@ from harness.judge.tolerance import GROUPS, Tolerance
 from harness.judge.value import judge
 from harness.suite.extra_inputs import load_worst_inputs
 from harness.suite.stale import worst_inputs_of
-from harness.suite.suite import Suite, Tested
+from harness.suite.suite import Suite
 
 _TOGETHER: Final = 100
 """Number of draws that one process runs; each process exports the module anew."""

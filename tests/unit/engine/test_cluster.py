@@ -14,7 +14,7 @@ from harness.core.case import Case
 from harness.engine.cluster import CaseResult, Elsewhere, Place, Task
 from harness.engine.engine import record_of
 from harness.engine.groups import graphs_of
-from harness.engine.resources import Takes, TaskStep, takes
+from harness.engine.needs import Takes, TaskStep, takes
 from harness.suite.suite import load_suite
 
 DIGITS = load_suite(Path(__file__).parents[3] / "fixtures" / "digits")

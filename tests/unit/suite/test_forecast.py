@@ -67,8 +67,10 @@ def case_of(suite, name, kind="fp32", backend="mnn"):
     return replace(case, variant=Variant(name=kind, backend=backend, kind=kind))
 
 
-def gib(case, host, sample, weights):
-    return need_of(case, host, [sample], weights).size_bytes / GIB
+def gib(case, host, samples, weights):
+    need = need_of(case, host, samples, weights)
+    assert need is not None
+    return need.size_bytes / GIB
 
 
 def sample_of(**shapes):
@@ -98,7 +100,7 @@ def test_a_forecast_is_near_what_was_measured(sd15, name, host, kind, took_gib):
     case = case_of(sd15, name, kind, host.removeprefix(CONVERT).replace("torch", "mnn"))
     weights, sample = NETS[name]
 
-    forecast = gib(case, host, sample, weights)
+    forecast = gib(case, host, [sample], weights)
 
     assert took_gib <= forecast <= (1.4 if name == "unet" else 2.1) * took_gib
 
@@ -109,18 +111,18 @@ def test_a_copy_with_another_attention_is_a_second_network(sd15):
     took_gib = 2.26 - 0.46  # of mapped weights
     weights = int(0.458 * GIB)
 
-    forecast = gib(case, "torch", sample_of(batch=2), weights)
+    forecast = gib(case, "torch", [sample_of(batch=2)], weights)
     assert took_gib <= forecast <= 1.3 * took_gib
-    assert gib(plain, "torch", sample_of(batch=2), weights) < took_gib
+    assert gib(plain, "torch", [sample_of(batch=2)], weights) < took_gib
 
 
 def test_more_positions_need_more(sd15):
     case = case_of(sd15, "unet")
     large = sample_of(batch=2, height=64, width=64)
-    few = need_of(case, "mnn", [SMALL], UNET_WEIGHTS)
-    many = need_of(case, "mnn", [SMALL, large], UNET_WEIGHTS)
 
-    assert few.size_bytes < many.size_bytes
+    few = gib(case, "mnn", [SMALL], UNET_WEIGHTS)
+
+    assert few < gib(case, "mnn", [SMALL, large], UNET_WEIGHTS)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +200,7 @@ def test_a_network_that_attends_to_halved_pictures_fits_where_it_does():
 
     # Its first block has no attention.
     assert extent.scores == 4 * 2 * 10 * (64 * 64) ** 2
-    assert gib(case, "mnn", picture, extent.weights) < 32
+    assert gib(case, "mnn", [picture], extent.weights) < 32
 
 
 def test_weights_that_are_drawn_are_counted_without_drawing_them(sd15):
