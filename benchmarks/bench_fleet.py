@@ -236,6 +236,8 @@ def real(names: Sequence[str], turns: int, *, write: bool) -> int:
     cold, warm, gains = [], [], []
     with TemporaryDirectory() as name:
         folder = Path(name)
+        # The first run of all compiles the comparison, which every later one reads.
+        parity_run(names[-1:], folder / "first", str(folder / "first" / "store"))
         for turn in range(turns):
             here, there = folder / f"here-{turn}", folder / f"there-{turn}"
             here_s = [parity_run(names, here, str(here / "store")) for _ in range(2)]

@@ -28,7 +28,7 @@ from harness.core.record import CaseRecord, Failure, Row
 from harness.core.settings import Settings
 from harness.engine import shared
 from harness.engine.engine import Engine, record_of
-from harness.engine.groups import Begun, Queue, groups_of
+from harness.engine.groups import Begun, Queue, groups_of, largest_first
 from harness.engine.needs import Takes, TaskStep, takes
 from harness.engine.ray_executor import Tell, node_name
 from harness.engine.run_folder import PICTURES
@@ -213,7 +213,7 @@ class Elsewhere(AbstractContextManager["Elsewhere"]):
         """Start cases as `Engine.start` does; return their records to come."""
         condition = threading.Condition()
         begun: list[Begun] = [(case, _Coming(condition)) for case in cases]
-        Queue(self, groups_of(begun)).go_on()
+        Queue(self, largest_first(groups_of(begun))).go_on()
         return [record for _, record in begun]
 
     def run(self, case: Tested) -> CaseRecord:

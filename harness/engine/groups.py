@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Final
 
 from harness.core.case import Case, Sample, sample_groups, samples_of
 from harness.core.digest import digest_value
+from harness.core.errors import ParityError
 from harness.core.pipeline import PipelineCase, Tested
 from harness.core.record import CaseRecord, added
 from harness.engine.needs import TaskStep, file_cases, gpus_of
+from harness.suite.forecast import known_weights
 
 if TYPE_CHECKING:
     from harness.engine.cluster import Elsewhere
@@ -101,6 +103,25 @@ def groups_of(begun: Iterable[Begun]) -> Iterator[CaseGroup]:
         for graph in group.makes:
             del lacking[graph]
     yield from (*components, *lacking.values(), *pipelines)
+
+
+def largest_first(groups: Iterable[CaseGroup]) -> list[CaseGroup]:
+    """Return groups by the weights that their cases load, the largest first.
+
+    A long group that begins last keeps one node busy while the others wait. The first
+    group stays the first, so that a verdict comes soon.
+    """
+    every = list(groups)
+    return every[:1] + sorted(every[1:], key=_weights, reverse=True)
+
+
+def _weights(group: CaseGroup) -> int:
+    """Return the bytes of weights that the cases of a group load, one after another."""
+    some = [file.component for file in file_cases(group.cases[0])]
+    total = 0
+    with suppress(ParityError):  # the case itself reports a damaged checkpoint
+        total = sum(known_weights(component) for component in some)
+    return total * len(group.cases)
 
 
 @dataclass(slots=True, eq=False)

@@ -69,6 +69,16 @@ def elsewhere(nodes: Nodes) -> Elsewhere:
     return Elsewhere(executor=nodes, place=PLACE)
 
 
+def test_what_takes_longest_begins_second_and_not_last(nodes, elsewhere):
+    names = ("text_encoder", "vae_decoder", "unet")
+
+    elsewhere.start(one for one in DIGITS.cases if one.subject in names)
+    nodes.run()
+
+    made = [one.cases[0].subject for one in nodes.done if one.step.makes]
+    assert list(dict.fromkeys(made)) == ["text_encoder", "unet", "vae_decoder"]
+
+
 def test_a_cluster_has_few_tasks_at_once_and_does_all(nodes, elsewhere):
     cases = copies(20)
 
