@@ -133,10 +133,11 @@ def traced_case(
         SuiteError: It cannot be read, or is of no case or no sample of the suite.
 
     """
-    from harness.core.case import AT, Target
+    from harness.core.case import AT
     from harness.core.errors import SpecError
     from harness.runtimes.target.dump import as_trace, is_trace
     from harness.runtimes.target.traced import about
+    from harness.suite.tables import target_of
 
     given = path
     if not path.exists():
@@ -174,7 +175,7 @@ def traced_case(
         )
         raise SuiteError(msg)
     try:
-        target = Target(name=name or told["name"], trace=str(path.absolute()))
+        target = target_of(name or told["name"], trace=str(path.absolute()))
     except SpecError as error:
         raise SuiteError(str(error)) from None
     # The id of a precision here, fp32@low, becomes that of a target's: fp32@phone-low.

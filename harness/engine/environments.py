@@ -60,7 +60,7 @@ def python_of(declared: Runtime, version: str) -> Path:
 
     Raises:
         StageError: There is no such version for this Python (`Outcome.LOAD`), or it
-            cannot be installed or imported (`Outcome.UNAVAILABLE`).
+            cannot be installed or imported (`Outcome.ABSENT`).
 
     """
     name = _distribution(declared)
@@ -170,7 +170,7 @@ def available(declared: Runtime) -> tuple[str, ...]:
             f"the package index cannot be reached, or has no {name}",
         )
     except SpecError as error:
-        raise StageError(str(error), outcome=Outcome.UNAVAILABLE) from None
+        raise StageError(str(error), outcome=Outcome.ABSENT) from None
     found = re.search(r"Available versions: (.+)", said)
     return in_order(found[1].split(", ") if found else ())
 
@@ -241,4 +241,4 @@ def _install(folder: Path, declared: Runtime, wanted: str) -> None:
         if version not in there:
             words = no_version(declared, version, there)
             raise StageError(words, outcome=Outcome.LOAD) from None
-    raise StageError(words, outcome=Outcome.UNAVAILABLE)
+    raise StageError(words, outcome=Outcome.ABSENT)

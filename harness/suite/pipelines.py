@@ -20,6 +20,7 @@ from dataclasses import replace
 from importlib.metadata import entry_points
 from itertools import product
 from pathlib import Path
+from typing import Final
 
 from harness.core.case import (
     REFERENCE,
@@ -343,6 +344,14 @@ def _margins(
     return yardstick, tuple(margins.items())
 
 
+_MARGINS: Final = {
+    "psnr": "decibels, such as 40",
+    "ssim": "less than 1, such as 0.98",
+    READ: "a share between 0 and 1",
+}
+"""What a margin has to be; any other is more than 0."""
+
+
 def _limits(
     table: Table, margin: Mapping[str, float], known: Sequence[str]
 ) -> Iterator[tuple[str, float]]:
@@ -368,9 +377,14 @@ def _limit(table: Table, name: str, stated: float) -> float:
     if name in SQUARED and limit > 0:
         limit = math.sqrt(limit)
     if not 0 < limit < math.inf or (name == READ and limit >= 1):
+        decided = (
+            "no error at all, so no build could ship"
+            if limit <= 0
+            else "any error, so every build would ship"
+        )
         text = (
-            f"the margin {name} = {stated:g} allows no error at all, or any; with it "
-            "no number of pictures would decide. Give a value between."
+            f"the margin {name} = {stated:g} allows {decided}; give "
+            f"{_MARGINS.get(name, 'more than 0')}."
         )
         raise table.error(text, "margin")
     return limit

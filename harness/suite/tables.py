@@ -292,17 +292,9 @@ def read_variants(
 
 def read_targets(table: Table, file: SuiteFile) -> dict[str, Target]:
     """Return every ``[target.*]`` by name."""
-    precisions = {word for one in runtimes().values() for word in one.precisions}
     used = {name for said in file.backend.values() for name in said.targets}
     targets = {}
     for name, said in file.target.items():
-        # fp32@phone-low must be one case: phone in low precision.
-        if name == HERE or {name, name.rpartition("-")[2]} & precisions:
-            text = (
-                f"a target cannot be called {name!r}, because that is a word of ids "
-                f"({', '.join((HERE, *sorted(precisions)))}); take another name."
-            )
-            raise table.error(text, name)
         if name not in used:
             text = (
                 f"nothing runs on the target {name!r}; list it in `targets` of a "
@@ -314,10 +306,28 @@ def read_targets(table: Table, file: SuiteFile) -> dict[str, Target]:
             folder = table.file.path.parent.absolute()
             first = str(folder / Path(first).expanduser())
         try:
-            targets[name] = Target(name=name, command=(first, *rest))
+            targets[name] = target_of(name, command=(first, *rest))
         except SpecError as error:
             raise table.error(str(error), name) from None
     return targets
+
+
+def target_of(name: str, command: tuple[str, ...] = (), trace: str = "") -> Target:
+    """Return a target that somebody named.
+
+    Raises:
+        SpecError: An id cannot have this name, or would be misread with it.
+
+    """
+    precisions = {word for one in runtimes().values() for word in one.precisions}
+    # fp32@phone-low must be one case: phone in low precision.
+    if name == HERE or {name, name.rpartition("-")[2]} & precisions:
+        msg = (
+            f"a target cannot be called {name!r}, because that is a word of ids "
+            f"({', '.join((HERE, *sorted(precisions)))}); take another name."
+        )
+        raise SpecError(msg)
+    return Target(name=name, command=command, trace=trace)
 
 
 def chosen_of(

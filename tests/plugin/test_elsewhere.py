@@ -94,6 +94,21 @@ def test_two_traces_of_one_device_are_refused(traced):
     assert twice.has(f"two traces are {CASES[0]}@box; give run.py another --name")
 
 
+@pytest.mark.parametrize("by", ["option", "trace"])
+def test_a_device_that_is_called_as_a_precision_is_refused(traced, tmp_path, by):
+    """The case fp32@low would be that of low precision here."""
+    words = ("--name", "low")
+    path = traced.path / "trace.npz"
+    if by == "trace":
+        path, words = tmp_path / "low.npz", ()
+        with_about(traced, path, name="low")
+
+    ended = traced.parity("judge", str(path), *words)
+
+    assert ended.code == 2, ended.text
+    assert ended.has("a target cannot be called 'low', because that is a word of ids")
+
+
 def with_about(project, path, **changes):
     """Write a copy of the trace that says something else about itself."""
     with np.load(project.path / "trace.npz") as arrays:

@@ -90,6 +90,24 @@ def test_a_target_that_cannot_run_a_case_is_no_result_beside_cases_that_agree(
     assert "Traceback" not in ended.text
 
 
+def test_a_converter_that_cannot_be_installed_is_no_result(
+    project, tmp_path, monkeypatch
+):
+    for name in ("PIP_NO_INDEX", "UV_NO_INDEX"):
+        monkeypatch.setenv(name, "1")
+    # Versions that other tests installed are in their store.
+    monkeypatch.setenv("PARITY_STORE", str(tmp_path / "store"))
+    said = "[backend.mnn]\n"
+    project.change("parity.toml", said, f'{said}converter = "3.5.0"\n')
+
+    ended = project.parity("run", "vae_decoder/mnn/fp32", "vae_decoder/onnxruntime")
+
+    assert ended.code == 2, ended.text
+    assert ended.has("✓ vae_decoder/onnxruntime/fp32 "), ended.text
+    assert ended.has("vae_decoder/mnn/fp32   absent"), ended.text
+    assert ended.has("the package index cannot be reached, or has no MNN"), ended.text
+
+
 @pytest.mark.parametrize(
     "moments", [2, pytest.param(20, marks=pytest.mark.slow)], ids=["few", "many"]
 )

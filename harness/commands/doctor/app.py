@@ -19,7 +19,12 @@ from harness.engine.worker_pool import WorkerPool
 from harness.runtimes.session import load_backend
 from harness.suite.suite import Suite
 
-_UNKNOWN = {Outcome.UNAVAILABLE, Outcome.TIMED_OUT, Outcome.FELL_BACK}
+_UNKNOWN = {
+    Outcome.UNAVAILABLE,
+    Outcome.ABSENT,
+    Outcome.TIMED_OUT,
+    Outcome.FELL_BACK,
+}
 """Outcomes that say nothing about the file: an app's build may have a provider that
 the wheel lacks."""
 

@@ -7,10 +7,11 @@ sizes are left out as long as it stays.
 from __future__ import annotations
 
 import platform
+import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Any, Final, cast
 
 from harness.commands.explain.excerpts import Around
 from harness.commands.explain.repro import fill
-from harness.core.case import Case
+from harness.core.case import Case, Device
 from harness.core.environment import environment, installed
 from harness.core.errors import ParityError
 from harness.core.record import CaseRecord
@@ -45,6 +46,8 @@ _DRAWS: Final = tuple(
 )
 _PARTS: Final = (32, 16, 4, 2)
 _TEXT: Final = Path(__file__).with_name("issue.txt")
+_PATH: Final = re.compile(r"(?<![^\s'\"(\[=,:])(~?/(?!/)|[A-Za-z]:[\\/]|\\\\).*")
+"""A path that begins at a root or a home, and what follows it: it may have spaces."""
 _LIMIT_S: Final = 60
 
 
@@ -69,8 +72,12 @@ def write_post(
             search = _Search(engine, judge, around.excerpt, around.what, say)
             best = search.run(around)
             say("writing")
+            case = best.excerpt.case
+            device, left_out = without_options_of_paths(case.device)
+            excerpt = replace(best.excerpt, case=replace(case, device=device))
+            best = replace(best, excerpt=excerpt)
             fill(into, engine, best, _about_drawn(best))
-        text = _issue(best, into, shown(best.excerpt.case, into))
+        text = _issue(best, left_out, into, shown(best.excerpt.case, into))
         (into / "issue.md").write_text(text, encoding="utf-8")
     return best
 
@@ -224,6 +231,32 @@ def _composed(
     return tuple((both | {o: n for o, n in then.items() if o not in both}).items())
 
 
+def without_paths(text: str) -> str:
+    """Return a text in which no line names a place of this machine.
+
+    >>> without_paths("ImportError: /home/ann lee/MNN.so: undefined symbol")
+    'ImportError: PATH'
+    >>> without_paths("MNN 3.6.1, see https://www.mnn.zone, 1/2")
+    'MNN 3.6.1, see https://www.mnn.zone, 1/2'
+    """
+    return _PATH.sub("PATH", text)
+
+
+def without_options_of_paths(device: Device) -> tuple[Device, list[str]]:
+    """Return a device without the provider options that are paths, and their names.
+
+    Such an option says where something lies on the user's machine. A text with a
+    separator of folders is taken for a path.
+    """
+    left_out = [
+        name
+        for name, value in device.provider_options
+        if isinstance(value, str) and re.search(r"[\\/]", value)
+    ]
+    kept = tuple(one for one in device.provider_options if one[0] not in left_out)
+    return replace(device, provider_options=kept), left_out
+
+
 def _about_drawn(around: Around) -> dict[str, str]:
     title = runtime(around.excerpt.case.backend).title
     what = operator(around.layer.op)
@@ -257,7 +290,7 @@ def shown(case: Case, folder: Path) -> str:
     return found.text
 
 
-def _issue(around: Around, folder: Path, numbers: str) -> str:
+def _issue(around: Around, left_out: Sequence[str], folder: Path, numbers: str) -> str:
     """Return the text to post: what differs, the graph, the versions, the numbers."""
     case, record = around.excerpt.case, around.record
     declared = runtime(case.backend)
@@ -275,12 +308,17 @@ def _issue(around: Around, folder: Path, numbers: str) -> str:
         device=case.device.device,
         precision=case.device.precision,
         threads=case.device.threads,
-        variant=" ".join((case.variant.kind, *case.variant.flags)),
+        variant=without_paths(" ".join((case.variant.kind, *case.variant.flags))),
+        left_out=(
+            f"- Without the options {', '.join(left_out)}, whose values are paths\n"
+            if left_out
+            else ""
+        ),
         onnx=metadata.version("onnx"),
         converter=_converter(case, record),
         machine=f"{here.cpu}, {platform.system()}, Python {platform.python_version()}",
         packages=" or ".join(declared.distributions),
-        numbers=numbers,
+        numbers=without_paths(numbers),
         exported=(
             "`exported.onnx` is the model before conversion, in the same names.\n"
             if (folder / "exported.onnx").is_file()
@@ -307,7 +345,7 @@ def versions_table(declared: Runtime, folder: Path) -> str:
     rows = []
     for version, python in installed_versions(declared).items():
         found = said(str(python), folder)
-        right = "right" if found.code == 0 else found.end
+        right = "right" if found.code == 0 else without_paths(found.end)
         rows.append(f"| {version} | {'differs' if found.differs else right} |")
     if not rows:
         return ""

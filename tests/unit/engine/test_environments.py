@@ -48,7 +48,7 @@ def test_an_index_that_does_not_answer_is_no_wrong_version():
         python_of(MNN, "3.5.0")
 
     assert "the package index cannot be reached, or has no MNN" in str(error.value)
-    assert error.value.outcome is Outcome.UNAVAILABLE
+    assert error.value.outcome is Outcome.ABSENT
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,7 @@
 """`harness.suite.pipelines`: the meaning of [pipeline.*], and the refused entries."""
 
 import json
-import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,89 +13,20 @@ from harness.core.pipeline import App, Control, Sampling
 from harness.engine.keys import onnx_key
 from harness.runtimes.diffusion.hints import fit, read_image, three_channels
 from harness.runtimes.diffusion.inputs import draw_inputs
-from harness.suite.suite import load_suite
+from tests.unit.nets import DIGITS
+from tests.unit.suite.pipelines import (
+    APP,
+    BASES,
+    CANNY,
+    FIRST,
+    IMAGE,
+    SUITE,
+    TEXT,
+    changed,
+)
 
-DIGITS = Path(__file__).parents[3] / "fixtures" / "digits"
 UPRIGHT, TURNED = 1, 6
 """Exif's words for: show it as it is, and turned by a quarter, clockwise."""
-
-SUITE = f"""\
-components = ["text_encoder", "unet"]
-[source]
-checkpoint = {json.dumps(str(DIGITS))}
-[export]
-dynamic_axes = ["batch"]
-[[shapes]]
-batch = 1
-height = 32
-width = 16
-[[shapes]]
-batch = 3
-height = 16
-width = 16
-[inputs]
-profiles = ["realistic"]
-realistic = 2
-[backend.onnxruntime]
-variants = ["fp32", "fp16"]
-[backend.mnn]
-variants = ["fp32", "int8-weights"]
-"""
-FIRST = SUITE.count("\n") + 1
-"""Line of the pipeline's header."""
-
-TEXT = """\
-[pipeline.text2img]
-prompts = ["three"]
-height = 64
-width = 64
-"""
-IMAGE = TEXT.replace("text2img", "img2img")
-CANNY = """\
-[pipeline.canny]
-kind = "controlnet"
-prompts = ["three"]
-resolution = 128
-"""
-BASES = {"text": TEXT, "image": IMAGE, "canny": CANNY}
-APP = "[pipeline.text2img.app]"
-
-
-@pytest.fixture
-def load(tmp_path):
-    def load(pipelines, suite=SUITE):
-        (tmp_path / "parity.toml").write_text(suite + pipelines, encoding="utf-8")
-        return load_suite(tmp_path)
-
-    return load
-
-
-@pytest.fixture
-def pipeline(load):
-    return lambda text: load(text).pipeline_cases[0].pipeline
-
-
-@pytest.fixture
-def refused(load):
-    """Checks that a text is refused in one sentence about one of its lines."""
-
-    def refused(text, line, said):
-        with pytest.raises(SuiteError) as caught:
-            load(text)
-
-        message = str(caught.value)
-        where = re.match(r".*parity\.toml:(\d+): ", message)
-        assert where, message
-        assert int(where[1]) == FIRST + line, message
-        assert said in message
-        assert "\n" not in message
-
-    return refused
-
-
-def changed(text, old, new):
-    assert text.count(old) == 1, old
-    return text.replace(old, new)
 
 
 def digits_without(folder, *names):
@@ -650,79 +579,3 @@ def test_a_checkpoint_that_is_not_drawn_with_is_named_by_its_class(load, family)
     assert "StableDiffusionPipeline, StableDiffusionXLPipeline" in words
     assert "StableDiffusion3Pipeline" in words
     assert not load("", suite).pipeline_cases
-
-
-# Pairs of prompt and seed
-
-
-def test_pairs_take_every_prompt_before_one_comes_again(pipeline):
-    text = changed(TEXT, '["three"]', '["one", "two", "three", "four", "five", "six"]')
-    found = pipeline(text + "seeds = 18\n")
-    prompts = [pair.prompts[0] for pair in found.pairs]
-
-    assert [sorted(prompts[at : at + 6]) for at in (0, 6, 12)] == [
-        sorted(set(prompts))
-    ] * 3
-    assert len({pair.seed for pair in found.pairs}) == 18
-    assert len(found.prompts) == 4  # what is compared step by step
-
-
-@pytest.mark.parametrize("table", [TEXT, IMAGE], ids=["text2img", "img2img"])
-def test_a_pair_draws_the_inputs_of_a_pipeline_with_its_prompt_and_seed(
-    pipeline, table
-):
-    whole = pipeline(table + "seeds = 18\n")
-    pair = whole.pairs[3]
-    alone = draw_inputs(pipeline(table + f"seed = {pair.seed}\n"))
-
-    assert np.array_equal(draw_inputs(pair).noise, alone.noise)
-    for drawn in (draw_inputs(pair), draw_inputs(whole)):
-        if alone.image is None or drawn.image is None:
-            assert drawn.image is alone.image
-        else:
-            assert np.array_equal(drawn.image, alone.image)
-
-
-@pytest.mark.parametrize(
-    ("said", "margins"),
-    [
-        ("", {"psnr": None, "ssim": None}),
-        ('metrics = ["psnr", "lpips"]', {"psnr": None, "lpips": None}),
-        ("margin = { ssim = 0.99, clip = 0.04 }", {"ssim": 0.1, "clip": 0.2}),
-    ],
-    ids=["usual", "named", "stated"],
-)
-def test_the_metrics_of_pairs_are_those_of_the_suite_on_every_machine(
-    pipeline, monkeypatch, said, margins
-):
-    """flip-evaluator is installed here, and does not count where it is not named."""
-    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
-
-    found = pipeline(TEXT + f"seeds = 18\n{said}\n").margins
-
-    assert dict(found) == pytest.approx(margins)
-
-
-@pytest.mark.parametrize(
-    ("said", "key", "message"),
-    [
-        ("seeds = 16", 5, "seeds = 16 can never say SHIP: that takes 17 pictures"),
-        ("seeds = 20\nmargin = { flip = 0 }", 6, "allows no error at all, or any"),
-        ("seeds = 20\nmargin = { ssim = 1.0 }", 6, "allows no error at all, or any"),
-        ("seeds = 20\nmargin = { lpisp = 0.1 }", 6, "'lpips'"),
-        ("seeds = 20\nmargin = { read = 0.1 }", 6, "give the pipeline a `reader`"),
-        ("seeds = 20\nmargin = {}", 6, "names no metric"),
-        ('seeds = 20\nmetrics = ["lpisp"]', 6, "'lpips'"),
-        ('seeds = 20\nmetrics = ["read"]', 6, "unknown 'read' in 'metrics'"),
-        (
-            'seeds = 20\nmargin = { psnr = 40 }\nmetrics = ["ssim"]',
-            7,
-            "leave out 'metrics'",
-        ),
-        ('metrics = ["psnr"]', 5, "give their number as `seeds` too"),
-        ('seeds = 20\nmargin = "bf16"', 6, "'bfloat16'"),
-        ('margin = "float16"', 5, "give their number as `seeds` too"),
-    ],
-)
-def test_pairs_that_could_decide_nothing_are_refused(refused, said, key, message):
-    refused(TEXT + said + "\n", key - 1, message)

@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from harness.commands.explain import post
-from harness.core.case import Target
+from harness.core.case import Device, Target
 from harness.core.errors import ParityError
 from harness.core.runtime import runtime
+from harness.runtimes.onnxruntime.repro import words
 from harness.suite.suite import load_suite
 from tests.unit.nets import DIGITS
 
@@ -80,6 +81,34 @@ def test_the_script_of_a_case_on_a_target_is_not_run(script):
 
     assert "was not run here" in said
     assert "phone" not in said
+
+
+def test_an_option_whose_value_is_a_path_is_in_no_script():
+    options = {
+        "cache_dir": "/home/ann/cache",
+        "device_type": "CPU",
+        "load_config": r"C:\Users\ann\config.json",
+        "num_streams": 2,
+    }
+    device = Device(device="openvino", provider_options=tuple(options.items()))
+
+    clean, left_out = post.without_options_of_paths(device)
+
+    assert left_out == ["cache_dir", "load_config"]
+    _, kept = words(clean, as_deployed=True)["provider"]
+    assert kept == {"device_type": "CPU", "num_streams": 2}
+
+
+WARNS = "print('/home/ann lee/ort.py:12: UserWarning: slow')"
+
+
+def test_a_path_that_a_runtime_prints_is_in_no_text(script):
+    folder = script(f"{WARNS}; print('GPU at ~/ann'); {DIFFERS}")
+
+    text = post.without_paths(post.shown(CASE, folder))
+
+    assert text.splitlines()[:2] == ["PATH", "GPU at PATH"]
+    assert text.endswith("rms 1.0, 9.0 times the noise of float32")
 
 
 def test_the_script_of_a_case_at_a_version_runs_at_that_version(script):
