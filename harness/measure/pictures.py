@@ -145,16 +145,15 @@ def eight_bits(picture: np.ndarray) -> np.ndarray:
     return np.clip(np.rint(finite), 0, PEAK).astype(np.uint8)
 
 
-def side_by_side(
-    expected: np.ndarray, actual: np.ndarray, *, amplify: float | None = None
-) -> tuple[np.ndarray, float]:
+def side_by_side(expected: np.ndarray, actual: np.ndarray) -> tuple[np.ndarray, float]:
     """Return reference, candidate and their difference as one picture.
+
+    The difference is amplified by the power of two, at most `MOST`, that makes its
+    largest value closest to full scale.
 
     Args:
         expected: Picture of the reference, ``[height, width, 3]``, 0 to 255.
         actual: Picture of the candidate, of the same shape.
-        amplify: Factor of the difference. None means the power of two, at most `MOST`,
-            that makes the largest difference closest to full scale.
 
     Returns:
         The picture, uint8 ``[height, 3 * width + 2 * GAP_PX, 3]``, with numbers that
@@ -163,11 +162,10 @@ def side_by_side(
     """
     with np.errstate(invalid="ignore"):
         gap = np.abs(actual.astype(np.float64) - expected)
-    if amplify is None:
-        amplify = 1.0
-        largest = float(np.max(gap, initial=0.0, where=np.isfinite(gap)))
-        while largest > 0.0 and amplify < MOST and largest * amplify * 2 <= PEAK:
-            amplify *= 2.0
+    amplify = 1.0
+    largest = float(np.max(gap, initial=0.0, where=np.isfinite(gap)))
+    while largest > 0.0 and amplify < MOST and largest * amplify * 2 <= PEAK:
+        amplify *= 2.0
     white = np.full((expected.shape[0], GAP_PX, 3), PEAK, np.uint8)
     shown = [_shown(expected), white, _shown(actual), white, _shown(gap * amplify)]
     return np.hstack(shown), amplify

@@ -69,11 +69,6 @@ def test_two_that_may_be_one_are_not_proposed():
     assert "a float32 [n, 4, h, w]" in str(error.value)
 
 
-def test_an_input_too_many_is_refused():
-    with pytest.raises(SuiteError, match="mask is fed from nothing"):
-        laid((*INPUTS, port("mask", "n", 12, dtype="int64")))
-
-
 def test_an_input_that_the_file_lacks_is_refused_until_the_suite_says_so():
     with pytest.raises(SuiteError, match='does without is timestep = ""'):
         laid((INPUTS[0], INPUTS[2]))
@@ -87,21 +82,29 @@ def test_outputs_are_compared_as_far_as_they_are_there():
     assert (names.left_out, names.extra) == (("pooled",), ("hidden",))
 
 
-def test_a_file_without_any_known_output_is_refused():
-    with pytest.raises(SuiteError, match="no output of the file is one of the recipe"):
-        laid(INPUTS, (port("noise", "n", 4, "h", "w"),))
+MASK = port("mask", "n", 12, dtype="int64")
+NOISE = port("noise", "n", 4, "h", "w")
 
 
 @pytest.mark.parametrize(
-    ("pair", "said"),
+    ("inputs", "outputs", "pairs", "said"),
     [
-        (("timestop", "timestep"), "maps 'timestop', which the recipe 'unet' does not"),
-        (("timestep", "t"), "maps 'timestep' to 't', which net.onnx does not have"),
+        ((*INPUTS, MASK), OUTPUTS, (), "mask is fed from nothing"),
+        (INPUTS, (NOISE,), (), "no output of the file is one of the recipe"),
+        (
+            *(INPUTS, OUTPUTS, [("timestop", "timestep")]),
+            "maps 'timestop', which the recipe 'unet' does not",
+        ),
+        (
+            *(INPUTS, OUTPUTS, [("timestep", "t")]),
+            "maps 'timestep' to 't', which net.onnx does not have",
+        ),
     ],
+    ids=["input-too-many", "no-known-output", "name-of-no-recipe", "name-of-no-file"],
 )
-def test_a_mapping_of_nothing_is_refused(pair, said):
+def test_names_without_a_partner_are_refused(inputs, outputs, pairs, said):
     with pytest.raises(SuiteError, match=said):
-        laid(INPUTS, OUTPUTS, pair)
+        laid(inputs, outputs, *pairs)
 
 
 def test_names_are_read_as_they_were_written(tmp_path):

@@ -101,6 +101,12 @@ knobs = { "x.scale" = 0.5 }
         pytest.param('"varied-1"', '"Varied 1"', "must be lower case", id="label"),
         pytest.param("seed", "sead", "did you mean 'seed'", id="key"),
         pytest.param("= 2", "= 'two'", "'batch' must be", id="size"),
+        pytest.param(
+            ENTRY,
+            ENTRY + ENTRY,
+            "already has an input labelled 'varied-1'",
+            id="label-of-two",
+        ),
     ],
 )
 def test_a_wrong_entry_is_one_sentence_with_its_line(tmp_path, old, new, message):
@@ -118,14 +124,6 @@ def test_a_case_that_left_the_suite_is_passed_over_and_found(tmp_path):
     assert load_worst_inputs(path, [OTHER]) == {}
     assert unknown_cases(path, [OTHER]) == {CASE: f"{path}:2"}
     assert unknown_cases(path, [CASE]) == {}
-
-
-def test_a_label_stands_for_one_input_of_a_case(tmp_path):
-    path = tmp_path / "worst_inputs.toml"
-    path.write_text(ENTRY + ENTRY)
-
-    with pytest.raises(SuiteError, match="already has an input labelled 'varied-1'"):
-        load_worst_inputs(path, [CASE])
 
 
 def test_a_tuning_goes_on_from_a_file_that_has_no_input_left(tmp_path):

@@ -81,14 +81,16 @@ def test_what_is_no_error_of_a_picture_is_refused_by_name(name, said):
         metrics.metrics_of([name])[name](PICTURE, PICTURE)
 
 
-def test_a_metric_that_cannot_be_loaded_says_where_it_is_looked_for():
-    with pytest.raises(StageError, match=r"'absent' of .*test_metrics:absent cannot"):
-        metrics.metrics_of(["absent"])
-
-
-def test_a_reason_of_many_lines_is_one_sentence():
-    with pytest.raises(StageError, match=r"'long' of .* cannot be used: no weights\.$"):
-        metrics.metrics_of(["long"])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("absent", r"'absent' of .*test_metrics:absent cannot"),
+        ("long", r"'long' of .* cannot be used: no weights\.$"),  # of many lines
+    ],
+)
+def test_a_metric_that_cannot_be_loaded_is_one_sentence(name, said):
+    with pytest.raises(StageError, match=said):
+        metrics.metrics_of([name])
 
 
 @pytest.fixture
