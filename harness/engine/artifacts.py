@@ -6,10 +6,10 @@ This module looks in the store first, and makes missing artifacts in child proce
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 from harness.core.case import (
     GIVEN,
@@ -21,12 +21,14 @@ from harness.core.case import (
     sample_groups,
     smallest,
 )
+from harness.core.comparison import Comparison, from_columns
 from harness.core.digest import digest_value
 from harness.core.entry import Entry
-from harness.core.errors import StageError
+from harness.core.errors import ParityError, StageError
 from harness.core.memory import Need
 from harness.core.outcome import Outcome
 from harness.core.pipeline import Pipeline
+from harness.core.record import SELF, Row
 from harness.core.runtime import (
     EXACT,
     formats,
@@ -47,6 +49,8 @@ from harness.suite.forecast import (
     need_of,
     stored_weights,
 )
+
+_NOTHING = Comparison(expected_shape=())
 
 
 class Artifacts:
@@ -321,6 +325,42 @@ class Artifacts:
                 entry = self.store.make("weights", key, lambda _: {"bytes": counted})
         return int(cast("int", entry.meta["bytes"]))
 
+    def self_rows(
+        self, case: Case, readings: Sequence[Reading], took: dict[str, float]
+    ) -> tuple[Row, ...]:
+        """Return PyTorch's own error in each dtype that a case's tolerances ask for.
+
+        Where PyTorch cannot run in a dtype, one row says why.
+        """
+        rows: list[Row] = []
+        for name in case.within:
+            dtype, device = SELF[name], case.reference
+            made = {one.sample: keys.self_key(one, device, dtype) for one in readings}
+            try:
+                with self.worker_pool.one_at_a_time(f"{name} {export_id(case)}"):
+                    lacking = [
+                        one
+                        for one in readings
+                        if self.store.find("self", made[one.sample]) is None
+                    ]
+                    if lacking:
+                        ran = self.worker_pool.job(
+                            "torch",
+                            tasks.MEASURE_SELF,
+                            self.store.root,
+                            *(case.component, lacking, device, dtype),
+                            subject=case.component.name,
+                            label=f"{case.component.name}: PyTorch's own {dtype}",
+                            failure=Outcome.REFERENCE,
+                            need=self.need(case, "torch", case.samples),
+                        )
+                        took["self"] = took.get("self", 0.0) + ran.wall_ns / 1e9
+                for sample, key in made.items():
+                    rows += _self_rows(name, self.found("self", key), sample)
+            except ParityError as error:
+                rows.append(_self_row(name, "", "", _NOTHING, looks=str(error)))
+        return tuple(rows)
+
     def graph(self, case: Case, group: Group) -> Entry:
         """Return a graph that was made before.
 
@@ -403,6 +443,20 @@ class Artifacts:
         if entry is None:
             raise _lost(kind)
         return entry
+
+
+def _self_rows(name: str, entry: Entry, sample: str) -> Iterator[Row]:
+    """Yield the rows that an entry of PyTorch's own error holds."""
+    meta: Mapping[str, Any] = entry.meta
+    for probe, one in zip(meta["probes"], from_columns(meta["rows"]), strict=True):
+        yield _self_row(name, sample, probe, one)
+
+
+def _self_row(
+    name: str, sample: str, probe: str, comparison: Comparison, looks: str = ""
+) -> Row:
+    about = {"module": "", "op": "output", "looks": looks}
+    return Row(sample=sample, what=name, probe=probe, comparison=comparison, **about)
 
 
 def _lost(what: str) -> StageError:

@@ -21,6 +21,9 @@ DRAW_INPUTS: Final = "harness.runtimes.pytorch.prepare:draw_inputs"
 PREPARE_GIVEN: Final = "harness.runtimes.foreign.onnx_reference:prepare_given"
 """Like `PREPARE`, for an ONNX file that is its own reference (`onnxruntime`)."""
 
+MEASURE_SELF: Final = "harness.runtimes.pytorch.self_error:measure_self"
+"""Measures PyTorch's own error in fewer bits for one component (`torch`)."""
+
 CHECK_GRAPH: Final = "harness.runtimes.pytorch.prepare:check"
 """Compares a graph with its PyTorch module and runs neither (`torch`)."""
 
