@@ -33,7 +33,8 @@ of its own."""
 
 SELF: Mapping[str, str] = {"self-bf16": "bfloat16", "self-fp16": "float16"}
 """The names of rows of PyTorch's own error in fewer bits, each with its dtype there. A
-tolerance asks for them by these names. They are no checks of their own."""
+tolerance asks for them by these names. They are no checks of their own. The first has
+the larger error."""
 
 WHATS = (LAYERS, OUTPUTS)
 """The two checks of a case: intermediate values, as recorded in the watched run, and

@@ -484,6 +484,8 @@ class Engine(AbstractContextManager["Engine"]):
         )
         ran_on = [(file.backend, file.device) for file in role_files]
         fields = _seen(result, pipeline_case.id, ran_on, took)
+        own = self._artifacts.self_pictures(pipeline_case, inputs, reference, took)
+        fields["rows"] += own
         return {
             **fields,
             "inputs": {"": keys.drawing_question(pipeline)},

@@ -51,6 +51,9 @@ RUN_ISOLATED: Final = "harness.runtimes.candidate.operators:run_isolated"
 DRAW_REFERENCE: Final = "harness.runtimes.diffusion.worker:draw_reference"
 """Draws a pipeline with PyTorch alone and returns the seconds taken (`pipeline`)."""
 
+DRAW_SELF: Final = "harness.runtimes.diffusion.self_error:draw_self"
+"""Measures PyTorch's own pictures in fewer bits for one pipeline (`pipeline`)."""
+
 RUN_PIPELINE: Final = "harness.runtimes.diffusion.worker:run_pipeline"
 """Draws with deployed files in a pipeline and compares (`pipeline`)."""
 

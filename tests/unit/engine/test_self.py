@@ -23,32 +23,6 @@ SAMPLES = (
     Sample(profile="realistic", index=1, shapes=SHAPES),
     Sample(profile="unit-normal", index=0, shapes=SHAPES, layers=False),
 )
-FLOAT32_ALONE = """\
-import numpy as np
-import torch
-
-from harness.core.case import TensorSpec
-
-SHAPE = ("batch", 4, 4)
-
-
-def signature(source, options):
-    square = TensorSpec(name="square", shape=SHAPE, draw="normal")
-    return (square,), (TensorSpec(name="mixed", shape=SHAPE),)
-
-
-def realistic(component, shapes, step, rng):
-    return {"square": rng.standard_normal((shapes["batch"], 4, 4), np.float32)}
-
-
-class Mixed(torch.nn.Module):
-    def forward(self, square):
-        return square @ torch.full((4, 4), 0.5)  # float32, whatever the input is
-
-
-def build(component, attention=""):
-    return Mixed().eval()
-"""
 
 
 def case_of(component, kind="fp32", within=(BF16,), samples=SAMPLES):
@@ -125,12 +99,8 @@ def test_a_record_keeps_the_rows_on_disk(record, tmp_path):
     assert load_record(tmp_path / "record.json").rows == record.rows
 
 
-def test_what_pytorch_cannot_run_is_one_sentence_and_loses_no_row(
-    engine, encoder, tmp_path, monkeypatch
-):
-    (tmp_path / "float32_alone.py").write_text(FLOAT32_ALONE)
-    monkeypatch.syspath_prepend(tmp_path)
-    mixed = describe("mixed", "float32_alone", encoder.source)
+def test_what_pytorch_cannot_run_is_one_sentence_and_loses_no_row(engine, encoder):
+    mixed = describe("mixed", "tests.unit.float32_alone", encoder.source)
     made = engine.run(case_of(mixed, samples=SAMPLES[1:]))
     refused = [row for row in made.rows if row.what == BF16]
 
