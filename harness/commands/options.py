@@ -132,8 +132,8 @@ def judged_case(
     from harness.suite.suite import load_suite
 
     suite = load_suite(path)
-    case = one_case(suite, name)
-    return suite, case, Judge.of(suite, Settings(tier=tier, changes=changes))
+    judge = Judge.of(suite, Settings(tier=tier, changes=changes))
+    return suite, judge.asking(one_case(suite, name)), judge
 
 
 @contextmanager

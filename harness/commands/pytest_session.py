@@ -266,6 +266,8 @@ def properties_of(verdict: CaseVerdict) -> list[tuple[str, str]]:
     ]
     if verdict.picture:
         found.append(("parity.picture", verdict.picture))
+    if verdict.own:
+        found.append(("parity.own", verdict.own))
     if verdict.first is not None:
         row = verdict.first.row
         floors = row.comparison.floor_multiple

@@ -433,6 +433,8 @@ class Case:
             the tested file.
         where: What follows the variant's name in the id: ``@phone-low``, for a target
             or a precision beside the usual one. Empty for the usual one, here.
+        within: Names of `harness.core.record.SELF` by which its tolerances bound
+            outputs.
 
     """
 
@@ -445,6 +447,7 @@ class Case:
     too_large: tuple[str, ...] = ()
     calibration: tuple[Sample, ...] = field(default=(), repr=False)
     where: str = ""
+    within: tuple[str, ...] = ()
 
     @property
     def subject(self) -> str:

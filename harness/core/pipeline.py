@@ -21,6 +21,7 @@ from harness.core.case import (
     check_name,
 )
 from harness.core.entry import Entry
+from harness.core.record import SELF
 from harness.core.runtime import runtimes
 
 SCHEDULE: Final = "schedule"
@@ -46,7 +47,7 @@ that every machine has the same."""
 METRIC_GROUP: Final = "parity.metrics"
 """The group of entry points under which packages add metrics of pictures."""
 
-YARDSTICKS: Final[tuple[str, ...]] = ("bfloat16", "float16")
+YARDSTICKS: Final[tuple[str, ...]] = tuple(SELF.values())
 """Dtypes of PyTorch in which the model gives itself a margin."""
 
 MIXED: Final = "mixed"
@@ -275,6 +276,7 @@ class PipelineCase:
         roles: Pairs of a role and the case whose deployed file takes it. None means
             PyTorch.
         device: Device of PyTorch.
+        within: Names of `SELF` by which its tolerances bound pictures.
 
     """
 
@@ -283,6 +285,7 @@ class PipelineCase:
     variant: str
     roles: tuple[tuple[str, Case | None], ...] = field(repr=False)
     device: Device = field(default_factory=Device)
+    within: tuple[str, ...] = ()
 
     @property
     def subject(self) -> str:

@@ -31,6 +31,11 @@ ISOLATED = "isolated"
 """The name of rows of operators that ran on the reference's own inputs. It is no check
 of its own."""
 
+SELF: Mapping[str, str] = {"self-bf16": "bfloat16", "self-fp16": "float16"}
+"""The names of rows of PyTorch's own error in fewer bits, each with its dtype there. A
+tolerance asks for them by these names. They are no checks of their own. The first has
+the larger error."""
+
 WHATS = (LAYERS, OUTPUTS)
 """The two checks of a case: intermediate values, as recorded in the watched run, and
 outputs of the deployed file."""
@@ -46,6 +51,7 @@ class Row:
     Attributes:
         sample: Sample id, ``realistic-1``.
         what: Check: ``layers`` or ``outputs``; in a pipeline ``latents`` or ``image``.
+            Rows of no check have `ISOLATED` or a name of `SELF`.
         probe: Name of the value in the PyTorch program, or of the output.
         module: Module path in the checkpoint's own names; empty for outputs.
         comparison: Result of the comparison.
@@ -54,7 +60,8 @@ class Row:
         source: Line of the model's code that called the operator.
         parents: Names of the nearest computed values from which it was made.
         looks: Error pattern: a message about what a large error looks like. Empty if
-            the error is small, or has no known pattern.
+            the error is small, or has no known pattern. In a row of `SELF` without a
+            sample it is the reason why PyTorch could not be measured.
 
     """
 

@@ -6,10 +6,10 @@ This module looks in the store first, and makes missing artifacts in child proce
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 from harness.core.case import (
     Case,
@@ -20,12 +20,14 @@ from harness.core.case import (
     sample_groups,
     smallest,
 )
+from harness.core.comparison import Comparison, from_columns
 from harness.core.digest import digest_value
 from harness.core.entry import Entry
-from harness.core.errors import StageError
+from harness.core.errors import ParityError, StageError
 from harness.core.memory import Need
 from harness.core.outcome import Outcome
-from harness.core.pipeline import Pipeline
+from harness.core.pipeline import Pipeline, PipelineCase
+from harness.core.record import SELF, Row
 from harness.core.runtime import formats, is_made, reference_host, runtime
 from harness.engine import export_files, keys, tasks
 from harness.engine.deployed import Deployed, Reading
@@ -40,6 +42,8 @@ from harness.suite.forecast import (
     need_of,
     stored_weights,
 )
+
+_NOTHING = Comparison(expected_shape=())
 
 
 class Artifacts:
@@ -311,6 +315,85 @@ class Artifacts:
                 entry = self.store.make("weights", key, lambda _: {"bytes": counted})
         return int(cast("int", entry.meta["bytes"]))
 
+    def self_rows(
+        self, case: Case, readings: Sequence[Reading], took: dict[str, float]
+    ) -> tuple[Row, ...]:
+        """Return PyTorch's own error in each dtype that a case's tolerances ask for.
+
+        Where PyTorch cannot run in a dtype, one row says why.
+        """
+        device, component = case.reference, case.component
+
+        def rows(name: str) -> Iterator[Row]:
+            dtype = SELF[name]
+            made = {one.sample: keys.self_key(one, device, dtype) for one in readings}
+            with self.worker_pool.one_at_a_time(f"{name} {export_id(case)}"):
+                there = {s for s, key in made.items() if self.store.find("self", key)}
+                lacking = [one for one in readings if one.sample not in there]
+                if lacking:
+                    took["self"] = took.get("self", 0.0) + self._measure_self(
+                        "torch",
+                        tasks.MEASURE_SELF,
+                        *(component, lacking, device, dtype),
+                        subject=component.name,
+                        dtype=dtype,
+                        need=self.need(case, "torch", case.samples),
+                    )
+            for sample, key in made.items():
+                yield from _self_rows(name, self.found("self", key), sample)
+
+        return _each_self(case.within, rows)
+
+    def self_pictures(
+        self,
+        case: PipelineCase,
+        inputs: Entry,
+        reference: Entry,
+        took: dict[str, float],
+    ) -> tuple[Row, ...]:
+        """Return what `self_rows` returns, of a pipeline's pictures."""
+        device, pipeline = case.device, case.pipeline
+
+        def rows(name: str) -> Iterator[Row]:
+            dtype = SELF[name]
+            key = keys.self_drawing_key(pipeline, inputs, device, dtype)
+            with self.worker_pool.one_at_a_time(digest_value(key)):
+                if self.store.find("self", key) is None:
+                    took["self"] = took.get("self", 0.0) + self._measure_self(
+                        "pipeline",
+                        tasks.DRAW_SELF,
+                        *(pipeline, inputs, reference, device, dtype),
+                        self.worker_pool.memory_gib,
+                        subject=pipeline.name,
+                        dtype=dtype,
+                        need=drawing_need(pipeline, self.weights),
+                    )
+            yield from _self_rows(name, self.found("self", key))
+
+        return _each_self(case.within, rows)
+
+    def _measure_self(
+        self,
+        host: str,
+        task: str,
+        *arguments: object,
+        subject: str,
+        dtype: str,
+        need: Need | None,
+    ) -> float:
+        """Run PyTorch in fewer bits, and return the seconds that it took."""
+        result = self.worker_pool.job(
+            host,
+            task,
+            self.store.root,
+            *arguments,
+            subject=subject,
+            label=f"{subject}: PyTorch's own {dtype}",
+            failure=Outcome.REFERENCE,
+            need=need,
+        )
+        return result.wall_ns / 1e9
+
     def graph(self, case: Case, group: Group) -> Entry:
         """Return a graph that was made before.
 
@@ -393,6 +476,35 @@ class Artifacts:
         if entry is None:
             raise _lost(kind)
         return entry
+
+
+def _each_self(
+    within: Iterable[str], rows: Callable[[str], Iterable[Row]]
+) -> tuple[Row, ...]:
+    """Return the rows of each name; a failure becomes a row that has the reason."""
+    found: list[Row] = []
+    for name in within:
+        try:
+            found += rows(name)
+        except ParityError as error:
+            found.append(_self_row(name, "", "", _NOTHING, looks=str(error)))
+    return tuple(found)
+
+
+def _self_rows(name: str, entry: Entry, sample: str = "") -> Iterator[Row]:
+    """Yield an entry's rows; the entry of a component does not know its sample's id."""
+    meta: Mapping[str, Any] = entry.meta
+    samples = meta.get("samples") or [sample] * len(meta["probes"])
+    found = from_columns(meta["rows"])
+    for at in zip(samples, meta["probes"], found, strict=True):
+        yield _self_row(name, *at)
+
+
+def _self_row(
+    name: str, sample: str, probe: str, comparison: Comparison, looks: str = ""
+) -> Row:
+    about = {"module": "", "op": "output", "looks": looks}
+    return Row(sample=sample, what=name, probe=probe, comparison=comparison, **about)
 
 
 def _lost(what: str) -> StageError:

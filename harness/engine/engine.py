@@ -175,6 +175,8 @@ class Engine(AbstractContextManager["Engine"]):
             for reading in file.readings
         ]
         fields = self._measured(case, [file for _, file in found], took)
+        readings = [reading for _, file in found for reading in file.readings]
+        fields["rows"] += self._artifacts.self_rows(case, readings, took)
         if exact(case):
             # This is last: if a runtime refuses the file, its own message is better.
             checked = [self._artifacts.checked(case, graph) for graph, _ in found]
@@ -481,6 +483,8 @@ class Engine(AbstractContextManager["Engine"]):
         )
         ran_on = [(file.backend, file.device) for file in role_files]
         fields = _seen(result, pipeline_case.id, ran_on, took)
+        own = self._artifacts.self_pictures(pipeline_case, inputs, reference, took)
+        fields["rows"] += own
         return {
             **fields,
             "inputs": {"": keys.drawing_question(pipeline)},

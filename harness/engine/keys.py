@@ -173,6 +173,18 @@ def reference_key(
     }
 
 
+def self_key(reading: Reading, device: Device, dtype: str) -> dict[str, object]:
+    """Return the key of PyTorch's own error in `dtype` on one sample.
+
+    Processors compute bfloat16 and float16 in different ways.
+    """
+    return {
+        "reference": reading.reference.key_digest,
+        "dtype": dtype,
+        "processor": _processor(device),
+    }
+
+
 def asked_key(
     component: Component, sizes: tuple[tuple[str, int], ...], device: Device
 ) -> dict[str, object]:
@@ -371,6 +383,14 @@ def drawing_key(pipeline: Pipeline, inputs: Entry, device: Device) -> dict[str, 
         "code": code_digest(_PICTURES),
         "tools": versions(_DRAWING_TOOLS),
     }
+
+
+def self_drawing_key(
+    pipeline: Pipeline, inputs: Entry, device: Device, dtype: str
+) -> dict[str, object]:
+    """Return the key of the errors of PyTorch's own pictures in `dtype`."""
+    key = drawing_key(pipeline, inputs, device)
+    return {**key, "dtype": dtype, "processor": _processor(device)}
 
 
 def _sampling(pipeline: Pipeline) -> dict[str, object]:

@@ -99,7 +99,7 @@ class Run(AbstractContextManager["Run"]):
         """
         if on_idle is not None:
             self._on_idle.append(on_idle)
-        runnable = [case for case in cases if not missing(case)]
+        runnable = [self.judge.asking(case) for case in cases if not missing(case)]
         records = self._engine.start(runnable)
         for case, record in zip(runnable, records, strict=True):
             self._started[case.id] = record
@@ -127,7 +127,8 @@ class Run(AbstractContextManager["Run"]):
             if missing(case):
                 return _unavailable(case)
             started = self._started.get(case.id)
-            record = started.result() if started else self._engine.run(case)
+            asking = self.judge.asking(case)
+            record = started.result() if started else self._engine.run(asking)
             return self._localised(case, record)
 
         record = self.folder.record_once((path_of(self.suite), case.id), make)

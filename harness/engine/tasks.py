@@ -21,6 +21,9 @@ DRAW_INPUTS: Final = "harness.runtimes.pytorch.prepare:draw_inputs"
 PREPARE_GIVEN: Final = "harness.runtimes.foreign.onnx_reference:prepare_given"
 """Like `PREPARE`, for an ONNX file that is its own reference (`onnxruntime`)."""
 
+MEASURE_SELF: Final = "harness.runtimes.pytorch.self_error:measure_self"
+"""Measures PyTorch's own error in fewer bits for one component (`torch`)."""
+
 CHECK_GRAPH: Final = "harness.runtimes.pytorch.prepare:check"
 """Compares a graph with its PyTorch module and runs neither (`torch`)."""
 
@@ -47,6 +50,9 @@ RUN_ISOLATED: Final = "harness.runtimes.candidate.operators:run_isolated"
 
 DRAW_REFERENCE: Final = "harness.runtimes.diffusion.worker:draw_reference"
 """Draws a pipeline with PyTorch alone and returns the seconds taken (`pipeline`)."""
+
+DRAW_SELF: Final = "harness.runtimes.diffusion.self_error:draw_self"
+"""Measures PyTorch's own pictures in fewer bits for one pipeline (`pipeline`)."""
 
 RUN_PIPELINE: Final = "harness.runtimes.diffusion.worker:run_pipeline"
 """Draws with deployed files in a pipeline and compares (`pipeline`)."""

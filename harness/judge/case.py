@@ -37,8 +37,9 @@ from harness.judge.foreign import (
 from harness.judge.graph_check import graph_finding
 from harness.judge.known_gaps import Gap
 from harness.judge.pipeline import picture_words
-from harness.judge.policy import Policy
+from harness.judge.policy import JUDGED_WITHIN, Policy
 from harness.judge.rewritten_values import NONE, rewritten_message, rewritten_values
+from harness.judge.self_error import own_errors, own_words, refusals
 from harness.judge.tolerance import (
     FULL_PRECISION,
     Tolerance,
@@ -73,6 +74,8 @@ class CaseVerdict:
         rows: Every judged row, in order.
         picture: Message about the error of a picture and the role that causes most of
             it; empty for other values.
+        own: Message about the error as a multiple of PyTorch's own error in fewer bits;
+            empty if that was not asked for.
         gap: Known gap that explains the outcome; None if there is none.
 
     """
@@ -90,6 +93,7 @@ class CaseVerdict:
     origins: tuple[JudgedRow, ...] = ()
     alone: tuple[JudgedRow, ...] = ()
     picture: str = ""
+    own: str = ""
     gap: Gap | None = None
 
     @property
@@ -197,8 +201,12 @@ def judge_case(
             # It counts, however small its effect is.
             reason = f"{told[1]}; {reason}" if failing else told[1]
             found, first, inputs = told[0], None, ()
-    beside = filter(None, (rewritten_message(rows), *foreign_words(record, what)))
-    reason = "; ".join((reason, *beside))
+    compared = [judged.row for judged in rows]
+    words = [*own_words(compared, own_errors(record))]
+    unsaid = [text for text in words if text.removeprefix("off by ") not in reason]
+    refused = refusals(record) if what in JUDGED_WITHIN else ()
+    beside = (rewritten_message(rows), *foreign_words(record, what), *unsaid, *refused)
+    reason = "; ".join((reason, *filter(None, beside)))
     applied = known_gaps.apply(gaps, f"{record.case}/{what}", found, today)
     return CaseVerdict(
         case=record.case,
@@ -214,12 +222,14 @@ def judge_case(
         origins=tuple(sorted(origins, key=lambda judged: judged.row.position)),
         alone=own,
         picture=picture,
+        own="; ".join(words),
         gap=applied.gap,
     )
 
 
 def _judged(record: CaseRecord, what: str, policy: Policy) -> Iterator[JudgedRow]:
     itself = (record.foreign or {}).get("by") == ITSELF
+    every = own_errors(record)
     for row in record.rows:
         if row.what != what:
             continue
@@ -231,12 +241,15 @@ def _judged(record: CaseRecord, what: str, policy: Policy) -> Iterator[JudgedRow
             probe=row.probe,
             module=row.module,
         )
+        own = every.get((rule.tolerance.within or "", row.sample, row.probe))
         yield JudgedRow(
             row=row,
+            own=own,
             verdict=judge(
                 row.comparison,
                 _without_floors(rule.tolerance) if itself else rule.tolerance,
                 is_output=what == OUTPUTS,
+                own=own,
                 allow_nonfinite=rule.allow_nonfinite,
                 allow_constant=rule.allow_constant,
                 allow_misread=rule.allow_misread,

@@ -32,6 +32,9 @@ the component does.
 A table that loosens must give its reason in `why`. Looser means: looser than the tier
 that it names, or than the wider table that it narrows. Bounds without a tier, and
 ``allow_* = true``, also count as looser.
+
+``within = "self-bf16"`` bounds an output or a picture by PyTorch's own error in
+bfloat16, on the same sample. It may stand alone, or beside other bounds.
 """
 
 from __future__ import annotations
@@ -49,7 +52,8 @@ from msgspec import structs
 
 from harness.core.case import AT, base_variant
 from harness.core.errors import SpecError, SuiteError
-from harness.core.pipeline import MIXED
+from harness.core.pipeline import IMAGE, MIXED
+from harness.core.record import OUTPUTS, SELF
 from harness.core.runtime import runtimes
 from harness.core.text import count
 from harness.core.toml_file import Table, TomlFile, did_you_mean, dotted
@@ -66,6 +70,9 @@ from harness.judge.tolerance import (
     first_tier,
     first_tiers,
 )
+
+JUDGED_WITHIN: Final = (OUTPUTS, IMAGE)
+"""The groups of values that PyTorch also computes in fewer bits."""
 
 FLAGS: Final = ("allow_nonfinite", "allow_constant", "allow_misread")
 
@@ -281,6 +288,11 @@ def _rule(table: Table, group: str, stated: str | Bounds | None) -> Rule | None:
     if stated is None:
         return None
     bounds = structs.asdict(stated) if isinstance(stated, Bounds) else {}
+    if bounds.get("within") and group not in JUDGED_WITHIN:
+        text = (
+            f"within is for {' and '.join(JUDGED_WITHIN)}; {group} need another bound."
+        )
+        raise table.error(text, group)
     tier = bounds.pop("tier", None) or "" if bounds else str(stated)
     changes = {name: bound for name, bound in bounds.items() if bound is not None}
     try:
@@ -414,6 +426,22 @@ class Policy:
         added = (f"{' and '.join(keys)} under {head}" for head, keys in tables.items())
         what = f"no {' or '.join(groups)} tolerance for {first}{more}"
         return SuiteError(f"{self.path}: {what}; add {', '.join(added)}.")
+
+    def within(self, case: CaseName) -> tuple[str, ...]:
+        """Return the names of `SELF` by which a case's tolerances bound values."""
+        if self.tier:
+            return ()
+        plain = _chain(self.scopes, case, ())
+        narrow = [s for s in self.scopes if s.pattern and s.covers(case)]
+        found = {
+            scope.rules[group].tolerance.within
+            for group in JUDGED_WITHIN
+            for scope in (
+                *[one for one in plain if group in one.rules][:1],
+                *[one for one in narrow if group in one.rules],
+            )
+        }
+        return tuple(name for name in SELF if name in found)
 
     def with_tier(self, tier: str) -> Policy:
         """Return a policy that judges every value by one tier.

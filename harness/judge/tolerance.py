@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Annotated, Final
+
+from msgspec import structs
 
 from harness.core.case import GIVEN, ONNX
 from harness.core.comparison import RTOL_GRID
 from harness.core.errors import SpecError
+from harness.core.record import SELF
 from harness.core.runtime import EXACT, runtimes
 from harness.core.toml_file import did_you_mean
-from harness.core.toml_schema import Keys
+from harness.core.toml_schema import Keys, one_of
 from harness.measure.metrics import BOUNDED, METRIC, Metric
 
 SHARES: Final = (1.0, 0.999, 0.99)
@@ -44,6 +47,8 @@ class BoundFields(Keys, frozen=True, kw_only=True):
         ssim: Least structural similarity of a picture.
         share: Share of elements that must lie within.
         cap: What `atol` is for the elements outside the share.
+        within: PyTorch's own error in bfloat16 or float16 on the same sample: the
+            error's RMS may be no larger. It is for outputs and pictures.
 
     """
 
@@ -56,6 +61,7 @@ class BoundFields(Keys, frozen=True, kw_only=True):
     ssim: float | None = None
     share: float | None = None
     cap: float | None = None
+    within: Annotated[str, one_of(SELF)] | None = None
 
 
 class Tolerance(BoundFields, frozen=True, kw_only=True):
@@ -90,11 +96,11 @@ class Tolerance(BoundFields, frozen=True, kw_only=True):
         if self.rtol is not None and self.rtol not in RTOL_GRID:
             msg = f"rtol must be one of {RTOL_GRID}, got {self.rtol}."
             raise SpecError(msg)
-        if all(self.limit(metric) is None for metric in BOUNDED):
+        if not self.within and all(self.limit(one) is None for one in BOUNDED):
             plain = ", ".join(name for name in BOUNDS[1:-2] if name not in OF_PICTURES)
             msg = (
                 f"A tolerance must state rtol and {plain}, or of a picture "
-                f"{' or '.join(OF_PICTURES)}."
+                f"{' or '.join(OF_PICTURES)}, or within."
             )
             raise SpecError(msg)
         self._check_share()
@@ -140,7 +146,7 @@ class Tolerance(BoundFields, frozen=True, kw_only=True):
                 does not.
 
         """
-        looser = []
+        looser = list(self._looser_within(other, stated_only=stated_only))
         for name in BOUNDS:
             here, there = getattr(self, name), getattr(other, name)
             if there is None:
@@ -153,6 +159,21 @@ class Tolerance(BoundFields, frozen=True, kw_only=True):
             elif _is_looser(name, here, there):
                 looser.append(f"{name} {here:g} for {there:g}")
         return tuple(looser)
+
+    def without_within(self, group: str) -> Tolerance:
+        """Return the other bounds; the loosest tier's if there are none."""
+        if all(self.limit(metric) is None for metric in BOUNDED):
+            return TIERS[TIER_NAMES[-1]][group]
+        return structs.replace(self, within=None)
+
+    def _looser_within(self, other: Tolerance, *, stated_only: bool) -> Iterator[str]:
+        if other.within is None or self.within == other.within or self.is_exact:
+            return
+        if self.within is None:
+            if not stated_only:
+                yield "no within"
+        elif list(SELF).index(self.within) < list(SELF).index(other.within):
+            yield f"within {self.within} for {other.within}"
 
     def is_looser_than(self, other: Tolerance) -> bool:
         """Whether something may pass here that fails under `other`.

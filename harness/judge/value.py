@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from harness.core.comparison import RTOL_GRID
 from harness.core.outcome import Outcome
+from harness.core.record import SELF
 from harness.judge.tolerance import Tolerance
-from harness.measure.metrics import BOUNDED
+from harness.measure.metrics import BOUNDED, ratio
 
 if TYPE_CHECKING:
     from harness.core.comparison import Comparison, Picture
@@ -57,10 +58,18 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedRow:
-    """A row of a record, and the verdict on its comparison."""
+    """A row of a record, and the verdict on its comparison.
+
+    Attributes:
+        row: The row.
+        verdict: The verdict on its comparison.
+        own: PyTorch's own error in the dtype that bounds it, if that was measured.
+
+    """
 
     row: Row
     verdict: Verdict
+    own: Comparison | None = None
 
     @property
     def floors(self) -> float:
@@ -105,6 +114,7 @@ def judge(
     tolerance: Tolerance,
     *,
     is_output: bool,
+    own: Comparison | None = None,
     allow_nonfinite: bool = False,
     allow_constant: bool = False,
     allow_misread: bool = False,
@@ -117,6 +127,8 @@ def judge(
         is_output: Whether the value is a component's output, which must not have the
             same value everywhere. A layer (a mask, a bias) may have it, and is judged
             by its numbers.
+        own: PyTorch's own error in the dtype that `Tolerance.within` names, on the same
+            sample; None if it was not measured.
         allow_nonfinite: Whether NaN and infinities pass if they are at the same places.
         allow_constant: Whether an output may have the same value everywhere, or a
             picture a single colour.
@@ -139,7 +151,10 @@ def judge(
         usage = math.inf
     else:
         # A failing bound has a usage above 1, so it comes before one that holds.
-        worst = max(_checks(comparison, tolerance), key=lambda check: check.usage)
+        checks = [*_checks(comparison, tolerance)]
+        if tolerance.within:
+            checks.append(_within_own(comparison, own, tolerance.within))
+        worst = max(checks, key=lambda check: check.usage)
         outcome = Outcome.WITHIN if worst.holds else Outcome.EXCEEDS
         usage, reason = worst.usage, worst.reason
     return Verdict(
@@ -268,6 +283,29 @@ def _checks(comparison: Comparison, tolerance: Tolerance) -> Iterator[_Check]:
                 reason=f"no noise floor was measured, so {limit:g} {metric.name} "
                 "cannot be checked",
             )
+
+
+def own_times(comparison: Comparison, own: Comparison) -> float | None:
+    """Return an error's rms divided by that of PyTorch's own error in fewer bits.
+
+    The result is None if PyTorch's own error was not measured or is not finite, and
+    infinite if PyTorch has no error and the candidate has one.
+    """
+    if not own.finite_count or own.nonfinite_mismatched or math.isnan(own.rms):
+        return None
+    return ratio(comparison.rms, own.rms, both_zero=0.0)
+
+
+def _within_own(comparison: Comparison, own: Comparison | None, within: str) -> _Check:
+    name = f"the model's own {SELF[within]}"
+    times = None if own is None else own_times(comparison, own)
+    if times is None:
+        lack = "was not measured" if own is None else "is not finite"
+        reason = f'{name} {lack}, so within = "{within}" cannot be checked'
+        return _Check(holds=False, usage=math.inf, reason=reason)
+    shown, bound = _apart(times, 1.0, ".3g")
+    reason = f"{shown} × {name}, allowed {bound}"
+    return _check(holds=times <= 1.0, usage=times, reason=reason)
 
 
 def _elements(

@@ -130,6 +130,7 @@ def _divergence(
         *of_app,
         *((reason,) for reason in graph),
         tuple(filter(None, _error_facts(shown, first, checks))),
+        tuple(_own_facts(first, checks)),
         tuple(_input_facts(first, shown.inputs)),
         tuple(_origin_facts(shown)),
         (shown.looks,),
@@ -195,6 +196,13 @@ def _local_error(shown: CaseVerdict, first: JudgedRow) -> str:
                 return "all of it is local error"
             return f"local error {local}"
     return "propagated error: no operator causes it alone"
+
+
+def _own_facts(first: JudgedRow, checks: Iterable[CaseVerdict]) -> Iterator[str]:
+    """Yield each check's error beside PyTorch's own, unless the place's bound is it."""
+    for check in checks:
+        if check.own.removeprefix("off by ") not in first.verdict.reason:
+            yield f"{check.what} {check.own}"
 
 
 def _origin_facts(shown: CaseVerdict) -> Iterator[str]:

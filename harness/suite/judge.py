@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from harness.core.case import GIVEN, Case
+from harness.core.errors import SuiteError
 from harness.core.pipeline import PAIRS, PipelineCase
 from harness.core.record import CaseRecord
 from harness.core.settings import Settings
@@ -19,6 +21,8 @@ from harness.suite.stale import refuse_stale
 if TYPE_CHECKING:
     from harness.core.pipeline import Tested
     from harness.suite.suite import Suite
+
+OneCase = TypeVar("OneCase", Case, PipelineCase)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,14 +55,33 @@ class Judge:
         """Refuse checks without a tolerance, before anything is run.
 
         Raises:
-            SuiteError: Some checks have no tolerance.
+            SuiteError: Some checks have no tolerance, or one that cannot be measured.
 
         """
+        checks = [*checks]
+        for case, _ in checks:
+            self.asking(case)
         self.policy.require(
             ((case.subject, case.backend, case.how), what, _made_of(case))
             for case, what in checks
             if what != PAIRS  # the pipeline's own table has its margin
         )
+
+    def asking(self, case: OneCase) -> OneCase:
+        """Return a case that measures PyTorch's own error where a tolerance needs it.
+
+        Raises:
+            SuiteError: A file that is its own reference has no PyTorch model.
+
+        """
+        within = self.policy.within((case.subject, case.backend, case.how))
+        if within and isinstance(case, Case) and case.component.recipe == GIVEN:
+            msg = (
+                f'{self.policy.path}: {case.id} is bounded within = "{within[0]}", and '
+                f"{case.subject} has no PyTorch model; state another bound."
+            )
+            raise SuiteError(msg)
+        return replace(case, within=within)
 
     def check(self, record: CaseRecord, what: str) -> CaseVerdict:
         """Judge one check of a record."""

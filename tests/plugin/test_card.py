@@ -21,6 +21,8 @@ CASES = (
 def made(passing, store, tmp_path_factory):
     """A project with a card of its run, and a folder with the files that it ships."""
     project = passing[0].branch(tmp_path_factory.mktemp("card") / "project")
+    within = 'outputs = { tier = "quantized", within = "self-bf16" }'
+    project.change("tolerances.toml", 'outputs = "quantized"', within)
     assert project.parity("run").code == 0
     ended = project.parity("card")
     assert ended.code == 0, ended.text

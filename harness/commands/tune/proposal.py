@@ -333,6 +333,8 @@ def _obstacle(rows: list[Row], rule: Rule, scope: Scope | None, case: CaseName) 
         return "values are not finite, or shapes differ"
     if rule.tolerance.share < 1.0:
         return "a share is stated, which is not tuned"
+    if rule.tolerance.within:
+        return "the model's own error is the bound, which is not tuned"
     if scope is not None and scope.pattern and scope.case != case:
         return f"{scope.header} decides, for several variants"
     return ""

@@ -47,6 +47,8 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
         floors: Error in such floors.
         max_abs: Largest absolute error.
         tolerance: Bounds that must hold.
+        own_rms: Rms of PyTorch's own error in the dtype that bounds it, in the unit of
+            the output; None if none does.
 
     """
 
@@ -58,6 +60,7 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
     floors: float | None
     max_abs: float
     tolerance: Tolerance
+    own_rms: float | None = None
 
 
 class CardCase(msgspec.Struct, frozen=True, kw_only=True):

@@ -226,6 +226,7 @@ def _output(
         floors=row.comparison.floor_multiple,
         max_abs=row.comparison.max_abs,
         tolerance=judged.verdict.tolerance,
+        own_rms=judged.own.rms if judged.own else None,
     )
 
 

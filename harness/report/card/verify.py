@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 import numpy as np
+from msgspec import structs
 
 from harness.core.errors import SuiteError
 from harness.core.runtime import runtime
@@ -148,10 +149,14 @@ def _judged(
         actual=np.empty(0, expected.dtype) if actual is None else actual,
         floor_rms=one.floor_rms,
     )
+    own = None
+    if one.own_rms is not None:
+        own = structs.replace(found, rms=one.own_rms, nonfinite_mismatched=0)
     return judge(
         found,
         one.tolerance,
         is_output=True,
+        own=own,
         allow_nonfinite=found.nonfinite_expected > 0,
         allow_constant=found.expected_constant,
     )

@@ -157,6 +157,8 @@ def _notes(facts: RunFacts, records: Sequence[CaseRecord]) -> Iterator[str]:
             yield f"{name}: {record.failure.outcome}. {record.failure.message}"
             continue
         for check in facts.checks[record.key]:
+            if check.own:
+                yield f"{name}: {check.what} {check.own}"
             unlocated = not check.outcome.passed and check.first is None
             if unlocated or check.outcome is Outcome.GAP:
                 yield f"{name}, {check.what}: {check.outcome}. {check.reason}"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from harness.core.record import ISOLATED, OUTPUTS, CaseRecord, Row
+from harness.core.record import ISOLATED, OUTPUTS, SELF, CaseRecord, Row
 from harness.core.text import FLOORS, operator
 from harness.judge.pipeline import CURVES
-from harness.judge.value import JudgedRow
+from harness.judge.value import JudgedRow, judge, own_times
 from harness.measure.metrics import METRIC
 from harness.report.html.charts import PALETTE, Curve
 from harness.report.html.table import Column, HtmlTable
@@ -64,6 +64,13 @@ def values_table(
         hint = "floors that the operator causes alone, on PyTorch's own inputs"
         cells = [local.get((case, judged.row.probe)) for case, judged in found]
         columns.append(Column("local", cells, "number", hint))
+    if any(judged.own for _, judged in found):
+        hint = "error divided by PyTorch's own error in the dtype that bounds it"
+        cells = [
+            own_times(row.comparison, judged.own) if judged.own else None
+            for (_, judged), row in zip(found, rows, strict=True)
+        ]
+        columns.append(Column("× own", cells, "number", hint))
     more = further_metrics([judged for _, judged in found])
     columns += [_column(metric.name, "sci", rows) for metric in more]
     return HtmlTable(
@@ -121,7 +128,36 @@ def curves_of(
                     colour=at % len(PALETTE),
                 )
             )
+        if own := [(row, j) for row, j in numbered if j.own and not steps]:
+            shown = record in drawn
+            curves.append(_own_curve(name_of(record), own, x_of, at, shown=shown))
     return curves
+
+
+def _own_curve(
+    case: str,
+    rows: Sequence[tuple[int, JudgedRow]],
+    x_of: Mapping[tuple[bool, int, str], int],
+    at: int,
+    *,
+    shown: bool,
+) -> Curve:
+    """Return PyTorch's own error in fewer bits, judged by the limits of a case."""
+    within = next(j.verdict.tolerance.within for _, j in rows)
+    return Curve(
+        case=f"{case}, the model's own {SELF[within or '']}",
+        x=[x_of[_place(judged)] for _, judged in rows],
+        y=[_own_usage(judged) for _, judged in rows],
+        rows=[row for row, _ in rows],
+        shown=shown,
+        colour=at % len(PALETTE),
+    )
+
+
+def _own_usage(judged: JudgedRow) -> float:
+    own, tolerance = judged.own, judged.verdict.tolerance
+    assert own is not None  # noqa: S101  # the caller looked
+    return judge(own, tolerance, is_output=False, own=own).usage
 
 
 def _place(judged: JudgedRow) -> tuple[bool, int, str]:

@@ -191,7 +191,7 @@ def measure(
     rows += _step_rows("teacher-forced", forced, reference)
     rows += _step_rows("free-running", steps.latents, reference)
     rows.sort(key=lambda row: row.position)
-    rows += _picture_rows(pipeline, reference, pictures, reader)
+    rows += picture_rows(pipeline, reference, pictures, reader)
     about: dict[str, Any] = {
         "timesteps": reference.timesteps.tolist(),
         "growth": _growth(rows),
@@ -312,12 +312,13 @@ def _step_rows(
         )
 
 
-def _picture_rows(
+def picture_rows(
     pipeline: Pipeline,
     reference: Reference,
     pictures: np.ndarray,
     reader: Reader | None,
 ) -> Iterator[Row]:
+    """Compare pictures with the reference's; a reader may read each of them."""
     for index, text in enumerate(pipeline.texts):
         yield Row(
             sample=f"picture-{index}",

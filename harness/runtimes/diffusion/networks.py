@@ -27,6 +27,7 @@ from harness.engine.needs import REMEMBERED_BYTES
 from harness.recipes import recipe_module, weight_folders
 from harness.recipes.checkpoint import likely_files
 from harness.runtimes.pytorch.program import as_tuple
+from harness.runtimes.pytorch.self_error import placed
 from harness.runtimes.session import Session, load_backend
 
 Tensors = dict[str, torch.Tensor]
@@ -119,7 +120,12 @@ class TorchNetwork:
         module = self._residents.use((component, self._dtype), weights, self._load)
         with torch.no_grad():
             made = as_tuple(
-                module(*(self._placed(s, feeds[s.name]) for s in component.inputs))
+                module(
+                    *(
+                        placed(spec, feeds[spec.name], self._dtype, self._device)
+                        for spec in component.inputs
+                    )
+                )
             )
         names = [spec.name for spec in component.outputs]
         return {name: value.cpu() for name, value in zip(names, made, strict=True)}
@@ -128,13 +134,6 @@ class TorchNetwork:
         module = recipe_module(self._component.recipe).build(self._component)
         module = module.to(self._device.device, self._dtype)
         return Resident(value=module, close=lambda: None)
-
-    def _placed(self, spec: TensorSpec, value: torch.Tensor) -> torch.Tensor:
-        dtype = self._dtype if value.is_floating_point() else value.dtype
-        if spec.draw == "timestep":
-            # bfloat16 has steps of 4 near 999; diffusers rounds the embedding alone.
-            dtype = torch.promote_types(dtype, value.dtype)
-        return value.to(self._device.device, dtype)
 
 
 def _weight_bytes(component: Component) -> int:

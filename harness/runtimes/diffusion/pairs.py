@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from harness.core.case import Device
 from harness.core.errors import StageError
@@ -33,23 +32,11 @@ from harness.runtimes.diffusion.inputs import (
 )
 from harness.runtimes.diffusion.measure import Reader, read_picture, reader_of
 from harness.runtimes.diffusion.metrics import Metric, metrics_of
-from harness.runtimes.diffusion.networks import Network, Residents, Tensors
-from harness.runtimes.diffusion.reference import torch_networks
+from harness.runtimes.diffusion.networks import Network, Residents
+from harness.runtimes.diffusion.reference import self_networks, torch_networks
 
 _WORST = 6
 """Number of pairs whose pictures are kept."""
-
-
-def _widened(network: Network) -> Network:
-    """Return a network of fewer bits for a pipeline whose latents are float32."""
-
-    def run(feeds: Mapping[str, torch.Tensor]) -> Tensors:
-        return {
-            name: value.float() if value.is_floating_point() else value
-            for name, value in network(feeds).items()
-        }
-
-    return run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,10 +176,8 @@ def _reference(
             "expected": draw(assemble(together, stored, parts), together, stored)
         }
         if together.yardstick:
-            dtype = getattr(torch, together.yardstick)
-            low = torch_networks(together, residents, device, dtype)
-            widened = {role: _widened(one) for role, one in low.items()}
-            parts = replace(parts, networks=widened)
+            low = self_networks(together, residents, device, together.yardstick)
+            parts = replace(parts, networks=low)
             pipe = assemble(together, stored, parts)
             made["yardstick"] = draw(pipe, together, stored)
         np.savez(folder / "pictures.npz", **made)

@@ -32,6 +32,7 @@ from harness.runtimes.diffusion.schedule import (
     settings_of,
     state_of,
 )
+from harness.runtimes.pytorch.self_error import widened
 
 _ARRAYS = "reference.npz"
 _STATES = "states.pt"
@@ -200,6 +201,21 @@ def torch_networks(
         role: TorchNetwork(component, residents, device, dtype)
         for role, component in zip(pipeline.roles, pipeline.components, strict=True)
     }
+
+
+def self_networks(
+    pipeline: Pipeline, residents: Residents, device: Device, dtype: str
+) -> dict[str, Network]:
+    """Return PyTorch's networks in `dtype`, for a pipeline with float32 latents."""
+
+    def wide(network: Network) -> Network:
+        def run(feeds: Mapping[str, torch.Tensor]) -> Tensors:
+            return {name: widened(value) for name, value in network(feeds).items()}
+
+        return run
+
+    low = torch_networks(pipeline, residents, device, getattr(torch, dtype))
+    return {role: wide(network) for role, network in low.items()}
 
 
 def record(

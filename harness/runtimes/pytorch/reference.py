@@ -170,7 +170,7 @@ def record_reference(  # one run's whole circumstances
     program.place(device)
     outputs = check_reference(module, component, inputs, device)
     writer = TraceWriter(folder)
-    for name, output in _named(component, outputs).items():
+    for name, output in named_outputs(component, outputs).items():
         writer.add(name, output)
     tensors = tuple(torch.tensor(value, device=device) for value in inputs.values())
 
@@ -270,7 +270,7 @@ class _Noise:
             self.program.run,
             self.inputs,
             inside,
-            lambda made: _named(self.component, made),
+            lambda made: named_outputs(self.component, made),
             whole=len(inside) < len(few),
         )
         for draw in drawn if few else ():
@@ -302,7 +302,7 @@ class _Noise:
                 few[name] = double
 
         outputs = self._run(measure, double=True)
-        for name, double in _named(self.component, outputs).items():
+        for name, double in named_outputs(self.component, outputs).items():
             measure(name, double)
         return squares, few
 
@@ -319,7 +319,7 @@ class _Noise:
         return self._values(outputs, open_trace(folder))
 
     def _values(self, outputs: tuple[torch.Tensor, ...], rest: Trace) -> Values:
-        named = _named(self.component, outputs)
+        named = named_outputs(self.component, outputs)
         return lambda name: named[name] if name in named else rest[name]
 
     def _run(
@@ -343,7 +343,7 @@ class _Noise:
         return [rms**2] if math.isfinite(rms) else []
 
 
-def _named(
+def named_outputs(
     component: Component, outputs: tuple[torch.Tensor, ...]
 ) -> dict[str, np.ndarray]:
     """Return outputs, and values that are read from them, by their names in a trace."""

@@ -331,10 +331,19 @@ def test_markdown_has_the_summary_and_a_row_a_case(found):
             },
             "✗ c layers exceeds · outputs known gap · first diverges at m",
         ),
+        (
+            {
+                "outputs": {
+                    "parity.outcome": "exceeds",
+                    "parity.own": "off by 1.6 × the model's own bfloat16",
+                }
+            },
+            "✗ c outputs exceeds · off by 1.6 × the model's own bfloat16",
+        ),
         ({"outputs": {"parity.outcome": "unavailable"}}, "- c not installed"),
         ({"outputs": {"parity.outcome": "crashed"}}, "✗ c outputs crashed"),
     ],
-    ids=["within", "mixed", "unavailable", "crashed"],
+    ids=["within", "mixed", "own", "unavailable", "crashed"],
 )
 def test_a_case_has_one_line(told, words):
     assert " ".join(case_line("c", told).text.split()) == words

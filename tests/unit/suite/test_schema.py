@@ -156,4 +156,4 @@ def test_a_mistake_is_one_by_the_schema_too(mistake):
 
 
 def test_every_bound_of_a_tolerance_can_be_written():
-    assert set(Bounds.__struct_fields__) == {"tier", *BOUNDS}
+    assert set(Bounds.__struct_fields__) == {"tier", "within", *BOUNDS}

@@ -198,6 +198,16 @@ def test_what_cannot_be_tuned_is_left_alone(tmp_path, stated, gaps, remark):
     assert part.remark == remark
 
 
+def test_a_bound_of_the_models_own_error_is_left_alone(tmp_path):
+    within = '{ tier = "standard", within = "self-bf16" }'
+    text = STANDARD.replace('outputs = "standard"', f"outputs = {within}")
+    judge = judge_of(tmp_path, text)
+    (part,) = propose(tuning_of(case_of(output(0.1))), judge, HEADROOM)
+
+    assert not part.changes
+    assert part.remark == "the model's own error is the bound, which is not tuned"
+
+
 @pytest.mark.parametrize(
     ("levels", "draws", "tier", "bounds"),
     [

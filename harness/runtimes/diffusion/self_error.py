@@ -1,0 +1,73 @@
+"""PyTorch's own pictures in bfloat16 or float16, compared with its float32 pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from harness.core.case import Device
+from harness.core.comparison import to_columns
+from harness.core.entry import Entry
+from harness.core.pipeline import Pipeline
+from harness.engine.host import report_progress
+from harness.engine.keys import self_drawing_key
+from harness.engine.store import Store
+from harness.runtimes.diffusion.draw import PipelineParts, assemble, draw
+from harness.runtimes.diffusion.measure import picture_rows
+from harness.runtimes.diffusion.networks import Residents
+from harness.runtimes.diffusion.reference import load_reference, self_networks
+from harness.runtimes.diffusion.worker import inputs_of
+from harness.runtimes.pytorch.prepare import ask_device
+from harness.runtimes.pytorch.self_error import refusal
+
+
+def draw_self(  # noqa: PLR0917  # a worker's arguments have no names
+    root: Path,
+    pipeline: Pipeline,
+    inputs: Entry,
+    reference: Entry,
+    device: Device,
+    dtype: str,
+    limit_gib: float | None = None,
+) -> None:
+    """Draw with PyTorch's networks in `dtype`, and store how far pictures are off.
+
+    The networks compute in `dtype`; latents and the scheduler stay in float32.
+
+    Args:
+        root: Folder of the store, which gets one entry.
+        pipeline: The pipeline.
+        inputs: Its stored inputs.
+        reference: PyTorch's stored float32 pictures.
+        device: Device of PyTorch.
+        dtype: ``bfloat16`` or ``float16``.
+        limit_gib: Memory that may be used, in GiB; None or 0 for all that there is.
+
+    Raises:
+        StageError: PyTorch cannot run a network in this dtype.
+
+    """
+    ask_device(device)
+    residents = Residents(limit_gib)
+
+    def build(_: Path) -> Mapping[str, object]:
+        report_progress("drawing", pipeline.name, f"PyTorch's own {dtype}")
+        networks = self_networks(pipeline, residents, device, dtype)
+        parts = PipelineParts(networks=networks, sampling=pipeline.sampling)
+        given = inputs_of(inputs)
+        try:
+            made = draw(assemble(pipeline, given, parts), pipeline, given)
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise refusal(pipeline.name, dtype, error) from error
+        finally:
+            residents.close()
+        expected = load_reference(reference.path, reference.meta)
+        rows = list(picture_rows(pipeline, expected, made, None))
+        return {
+            "samples": [row.sample for row in rows],
+            "probes": [row.probe for row in rows],
+            "rows": to_columns([row.comparison for row in rows]),
+        }
+
+    key = self_drawing_key(pipeline, inputs, device, dtype)
+    Store(root=root).make("self", key, build)

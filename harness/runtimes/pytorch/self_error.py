@@ -1,0 +1,103 @@
+"""PyTorch's own error in bfloat16 or float16, compared with its float32 outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from harness.core.case import Component, Device, TensorSpec
+from harness.core.comparison import to_columns
+from harness.core.errors import StageError, first_line
+from harness.core.outcome import Outcome
+from harness.engine.deployed import Reading
+from harness.engine.host import report_progress
+from harness.engine.keys import self_key
+from harness.engine.store import Store
+from harness.measure.compare import compare
+from harness.measure.trace import OUTPUT, load_inputs, open_trace
+from harness.recipes import recipe_module
+from harness.runtimes.pytorch.prepare import ask_device
+from harness.runtimes.pytorch.program import as_tuple
+from harness.runtimes.pytorch.reference import named_outputs
+
+
+def measure_self(
+    root: Path,
+    component: Component,
+    readings: Sequence[Reading],
+    device: Device,
+    dtype: str,
+) -> None:
+    """Run a component's module in `dtype`, and store how far its outputs are off.
+
+    Args:
+        root: Folder of the store, which gets an entry for each reading.
+        component: The component. Its module is built once.
+        readings: The samples, with the reference's float32 outputs.
+        device: Device of PyTorch.
+        dtype: ``bfloat16`` or ``float16``, for weights, inputs and values.
+
+    Raises:
+        StageError: PyTorch cannot run the module in this dtype.
+
+    """
+    ask_device(device)
+    store, precision = Store(root=root), getattr(torch, dtype)
+    module = recipe_module(component.recipe).build(component)
+    module = module.to(device.device, precision)
+
+    def build(reading: Reading, _: Path) -> Mapping[str, object]:
+        detail = f"PyTorch's own {dtype}, {reading.sample}"
+        report_progress("recording", component.name, detail)
+        feeds = load_inputs(reading.inputs, component)
+        given = (
+            placed(spec, torch.tensor(feeds[spec.name]), precision, device)
+            for spec in component.inputs
+        )
+        try:
+            with torch.no_grad():
+                made = as_tuple(module(*given))
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise refusal(component.name, dtype, error) from error
+        outputs = named_outputs(component, tuple(map(widened, made)))
+        expected = open_trace(reading.reference.path)
+        found = {
+            name: compare(
+                expected=expected[OUTPUT + name],
+                actual=outputs[OUTPUT + name],
+                floor_rms=expected.floor_rms(OUTPUT + name),
+            )
+            for name in expected.outputs
+        }
+        return {"probes": list(found), "rows": to_columns(list(found.values()))}
+
+    for reading in readings:
+        store.make("self", self_key(reading, device, dtype), partial(build, reading))
+
+
+def placed(
+    spec: TensorSpec, value: torch.Tensor, dtype: torch.dtype, device: Device
+) -> torch.Tensor:
+    """Return an input as a module in `dtype` takes it, on a device."""
+    dtype = dtype if value.is_floating_point() else value.dtype
+    if spec.draw == "timestep":
+        # bfloat16 has steps of 4 near 999; diffusers rounds the embedding alone.
+        dtype = torch.promote_types(dtype, value.dtype)
+    return value.to(device.device, dtype)
+
+
+def widened(value: torch.Tensor) -> torch.Tensor:
+    """Return a tensor of fewer bits as float32, which holds each of its numbers."""
+    return value.float() if value.is_floating_point() else value
+
+
+def refusal(name: str, dtype: str, error: Exception) -> StageError:
+    """Return the error of a network that PyTorch cannot run in `dtype`."""
+    msg = (
+        f"PyTorch cannot run {name} in {dtype} here ({first_line(error)}); state "
+        "another bound in tolerances.toml"
+    )
+    return StageError(msg, outcome=Outcome.REFERENCE)
