@@ -75,7 +75,7 @@ def moved_words(moved: Mapping[str, Sequence[float]]) -> Iterator[str]:
             that runs before the first step moves no step alone.
 
     >>> print(*moved_words({ALONE: [40.0, 30.0], "picture": [33.3]}))
-    Rounding moves step 2 of 2 most, by SQNR 30.0 dB, and step 1 least, by 40.0 dB.
+    Rounding moves step 2 of 2 most (SQNR 30.0 dB), and step 1 least (40.0 dB).
     """
     steps = moved.get(ALONE) or moved.get(FED_BACK, ())
     pictures = moved.get(PICTURE, ())
@@ -86,7 +86,7 @@ def moved_words(moved: Mapping[str, Sequence[float]]) -> Iterator[str]:
         low, high = min(errors, default=0.0), max(errors, default=0.0)
         if low < high:
             yield (
-                f"Rounding moves {noun} {errors.index(low) + 1} of {len(errors)} most, "
-                f"by {metric} {low:.1f} dB, and {noun} {errors.index(high) + 1} least, "
-                f"by {high:.1f} dB."
+                f"Rounding moves {noun} {errors.index(low) + 1} of {len(errors)} most "
+                f"({metric} {low:.1f} dB), and {noun} {errors.index(high) + 1} least "
+                f"({high:.1f} dB)."
             )

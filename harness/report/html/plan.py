@@ -47,10 +47,10 @@ _ADDED = (
     "table has this sum over the squared error of the whole plan: 1 means that errors "
     "add up exactly."
 )
-_CURVES = (
-    "Dotted: each step alone, from PyTorch's own latents. Solid: errors feed back, as "
-    "in use. Both are errors of the deployed file, relative to the latents."
-)
+_CURVES = {
+    ALONE: "Dotted: each step alone, from PyTorch's own latents.",
+    FED_BACK: "Solid: errors feed back, as in use.",
+}
 _TICK_DB = 5
 """Decibels between two marks of the axis on the right."""
 
@@ -414,7 +414,7 @@ def _steps(moved: Mapping[str, Sequence[float]]) -> PlanPart:
     from plotly import graph_objects as go
 
     figure = go.Figure()
-    drawn = {name: moved[name] for name in (ALONE, FED_BACK) if name in moved}
+    drawn = {name: moved[name] for name in _CURVES if name in moved}
     for name, errors in drawn.items():
         figure.add_scatter(
             x=[*range(1, len(errors) + 1)],
@@ -448,7 +448,10 @@ def _steps(moved: Mapping[str, Sequence[float]]) -> PlanPart:
             alt=f"SQNR in dB of the latents after each step. {listed}.",
             height=300,
         ),
-        notes=(_CURVES,),
+        notes=(
+            *(_CURVES[name] for name in drawn),
+            "These are errors of the planned file, relative to the latents.",
+        ),
     )
 
 

@@ -152,12 +152,12 @@ def test_a_layer_says_why_it_has_its_bits(unmeasured, words):
     [
         (
             record()["moved"],
-            "Rounding moves step 2 of 3 most, by SQNR 31.0 dB, and step 1 least",
+            "Rounding moves step 2 of 3 most (SQNR 31.0 dB), and step 1 least",
         ),
         # A text encoder runs before the first step.
         (
             {"free-running": FED_BACK},
-            "Rounding moves step 3 of 3 most, by SQNR 29.0 dB",
+            "Rounding moves step 3 of 3 most (SQNR 29.0 dB)",
         ),
     ],
 )
