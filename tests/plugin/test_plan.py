@@ -9,6 +9,7 @@ from harness.commands.plan.command import _place
 from harness.suite.suite import load_suite
 from tests.plugin.drawing import only_onnxruntime, write_drawing
 from tests.plugin.project import TOLERANCES, write_project
+from tests.unit import browser as chromiums
 
 PLAN = ("plan", "vae_decoder", "--unseen", "2")
 BOUND = 'outputs = "quantized"'
@@ -91,6 +92,20 @@ def test_the_plan_runs_within_its_tolerances_and_is_smaller_than_int8(planned):
     assert ended.code == 0, ended.text
     size = sizes(project)
     assert size["planned"] < size["int8-weights"]
+
+
+def test_the_page_of_a_plan_opens_with_its_chart_and_every_layer(planned):
+    project, ended = planned
+    path = project.path / "reports/plans/mnn/vae_decoder-planned.html"
+    with chromiums.chromium() as browser, chromiums.opened(browser, path) as seen:
+        seen.page.wait_for_selector("#sizes-chart .scatterlayer .point")
+        texts = seen.page.locator("#sizes-chart .textpoint text").all_text_contents()
+        blocks = seen.page.locator(".blocks .block").count()
+
+        assert sorted(texts) == ["fp32", "int4-weights", "int8-weights", "planned"]
+        assert blocks == len(bits(project))
+        assert seen.complaints == []
+    assert ended.has(path.name)
 
 
 def test_a_layer_is_explained_by_its_module_and_by_its_operator(planned):

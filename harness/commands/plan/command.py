@@ -114,9 +114,9 @@ def plan(
         found = Planner(place, mixed, say).plan(name, file, prompts, unseen)
     print_lines(plan_lines(found))
     paths = write(loaded, found, file, mixed.variants[-1])
-    save_record(found, within, record)
+    records = save_record(found, within, record)
     again = f"parity run {component}/{backend}/{name}{given_again('suite', 'store')}"
-    print_lines(written_lines((*paths, record), again))
+    print_lines(written_lines((*paths, *records), again))
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -10,17 +11,27 @@ from typing import Any
 
 from msgspec import structs
 
-from harness.commands.plan.place import PlanSubject
+from harness.commands.plan.place import JudgedFile, PlanSubject
 from harness.commands.plan.run import Found
+from harness.commands.plan.search import choose, stored_size, summed
 from harness.commands.tune.toml_edit import TableChange, changed, inline, text_of
 from harness.core.errors import ParityError, SuiteError
+from harness.core.pipeline import IMAGE
+from harness.core.record import Row
+from harness.core.rounding import FLOAT
 from harness.core.text import few
 from harness.core.whole_file import write_whole
 from harness.judge.policy import Policy
 from harness.judge.tolerance import GROUPS, TIERS, Tolerance
+from harness.measure.metrics import METRIC
+from harness.report.html.plan import plan_page
 from harness.suite.suite import Suite
 
 _LOOSEST = "quantized"
+_BUDGETS = 16
+"""Number of choices that the front has at most."""
+_PART = 0.25
+"""The least budget, as a share of the error of the most integer bits."""
 
 
 def write(suite: Suite, found: Found, file: str, loosest: str) -> tuple[Path, ...]:
@@ -121,40 +132,120 @@ def _said(tolerance: Tolerance, group: str) -> object:
 
 
 def record_of(found: Found, within: str) -> dict[str, Any]:
-    """Return what `parity plan --explain` reads."""
+    """Return what `parity plan --explain` and the page read."""
+    place = found.place
     layers = [
         {
             "names": layer.names,
             "modules": layer.modules,
             "bits": bits,
             "bytes": layer.costs[bits],
-            "costs": layer.costs,
-            "shares": {number: layer.share(number) for number in layer.errors},
+            "costs": {str(number): cost for number, cost in layer.costs.items()},
+            "shares": {str(number): layer.share(number) for number in layer.errors},
         }
         for layer, bits in zip(found.layers, found.bits, strict=True)
     ]
+    files = {**found.uniform, found.variant.name: found.planned}
     return {
-        "component": found.place.case.subject,
+        "component": place.case.subject,
         "backend": found.variant.backend,
         "variant": found.variant.name,
         "within": within,
+        "what": place.what,
+        "pipeline": "" if place.drawing is None else place.drawing.subject,
+        "files": [{"name": name, **_file(judged)} for name, judged in files.items()],
+        "unseen": {"count": found.unseen_count, **_file(found.unseen)},
+        "front": _front(found),
+        "additivity": found.additivity,
+        "moved": moved_by(found.planned),
+        "conversions": found.conversions,
+        "took_s": round(found.took_s),
         "layers": layers,
     }
 
 
-def save_record(found: Found, within: str, path: Path) -> None:
-    """Write the record of a plan.
+def _file(judged: JudgedFile) -> dict[str, Any]:
+    """Return the size of a file and its worst value; `db` is its SQNR or PSNR."""
+    row, verdict = judged.worst.row, judged.worst.verdict
+    return {
+        "size_bytes": judged.size_bytes,
+        "usage": _finite(verdict.usage),
+        "passed": judged.passed,
+        "reason": verdict.reason,
+        "db": _decibels(row),
+    }
 
-    Raises:
-        ParityError: The file cannot be written.
+
+def moved_by(judged: JudgedFile) -> dict[str, list[float]]:
+    """Return how far a file moves a pipeline's steps, each alone or not, and pictures.
+
+    Returns:
+        For each kind of values their SQNR or PSNR in dB, in order. It lacks a kind of
+        which the file has no values, or some that are not finite.
 
     """
+    found: dict[str, list[float | None]] = {}
+    for row in judged.drawn:
+        found.setdefault(row.op, []).append(_decibels(row))
+    return {
+        kind: [one for one in every if one is not None]
+        for kind, every in found.items()
+        if None not in every
+    }
+
+
+def _decibels(row: Row) -> float | None:
+    metric = METRIC["psnr_db" if row.what == IMAGE else "sqnr_db"]
+    return _finite(metric.of(row.comparison))
+
+
+def _finite(value: float | None) -> float | None:
+    """Return a number that JSON has; None for any other."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _front(found: Found) -> list[dict[str, float]]:
+    """Return size and foretold error of the choices for several budgets.
+
+    The error is the root of the summed squared errors, as a share of the bound.
+    """
+    layers = found.layers
+    measured = [layer for layer in layers if layer.errors]
+    every = sorted({bits for layer in measured for bits in layer.errors} - {FLOAT})
+    # From a part of what the most bits cost, to what the fewest do.
+    low, high = (
+        max(summed(measured, [bits] * len(measured))) for bits in (every[-1], every[0])
+    )
+    others = found.planned.size_bytes - stored_size(layers, found.bits)
+    steps = [at / (_BUDGETS - 1) for at in range(_BUDGETS)]
+    budgets = [low * _PART * (high / (low * _PART)) ** step for step in steps]
+    chosen = [choose(layers, budget) for budget in budgets] if low else []
+    points = {
+        others + stored_size(layers, bits): math.sqrt(max(summed(layers, bits)))
+        for bits in chosen
+    }
+    return [
+        {"size_bytes": size, "usage": usage} for size, usage in sorted(points.items())
+    ]
+
+
+def save_record(found: Found, within: str, path: Path) -> tuple[Path, Path]:
+    """Write the record of a plan, and its page beside it; return both paths.
+
+    Raises:
+        ParityError: A file cannot be written.
+
+    """
+    record = record_of(found, within)
+    page = path.with_suffix(".html")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps(record_of(found, within), indent=1))
+        write_whole(path, json.dumps(record, indent=1))
+        write_whole(page, plan_page(record))
     except OSError as error:
-        msg = f"{path} cannot be written ({error.strerror})."
+        msg = f"{error.filename or path} cannot be written ({error.strerror})."
         raise ParityError(msg) from error
+    return path, page
 
 
 def load_record(into: Path, name: str, backend: str) -> dict[str, Any]:

@@ -20,13 +20,14 @@ from harness.engine.engine import Engine
 from harness.judge.policy import Policy, Rule
 from harness.judge.tolerance import Tolerance
 from harness.judge.value import JudgedRow, Verdict, judge
+from harness.report.plans import ALONE, FED_BACK, PICTURE
 
 FEW = 4
 """Number of samples, or of prompts, with which a search measures."""
 
 _TOGETHER = 64
 """Number of trials that one process runs."""
-_FREE = "free-running"
+_DRAWN = {ALONE, FED_BACK, PICTURE}
 _PEAK = 255.0
 _OTHER_SEEDS = 7_000_003
 """It is added to a suite's seed, so that no tested input is an unseen input."""
@@ -39,11 +40,13 @@ class JudgedFile:
     Attributes:
         rows: The judged rows.
         size_bytes: Size of the component's deployed file, with its weights.
+        drawn: Every step and picture of a pipeline, whatever the bound is for.
 
     """
 
     rows: tuple[JudgedRow, ...]
     size_bytes: int
+    drawn: tuple[Row, ...] = ()
 
     @property
     def worst(self) -> JudgedRow:
@@ -121,7 +124,11 @@ class PlanSubject:
         record = self.engine.run(case if self.drawing is None else self._with(case))
         if record.failure is not None:
             raise ParityError(record.failure.message)
-        return JudgedFile(rows=self._judged(record), size_bytes=artifact.size_bytes)
+        return JudgedFile(
+            rows=self._judged(record),
+            size_bytes=artifact.size_bytes,
+            drawn=tuple(row for row in record.rows if row.op in _DRAWN),
+        )
 
     def limits(self, effects: Effects) -> dict[int, float]:
         """Return the largest mean squared error of each value that the bound is for.
@@ -141,7 +148,7 @@ class PlanSubject:
             if self.drawing is None:
                 found[at] = _power(self._rule(name).tolerance, power)
             elif kind == "step" and self.what != IMAGE:
-                found[at] = _power(self._rule(f"{_FREE}.{name}").tolerance, power)
+                found[at] = _power(self._rule(f"{FED_BACK}.{name}").tolerance, power)
             elif kind == "picture" and self.what == IMAGE:
                 found[at] = _power(self._rule(f"picture.{name}").tolerance, power)
         if any(map(math.isinf, found.values())):

@@ -50,7 +50,7 @@ class Found:
         unseen: Result of the plan on inputs that the search did not see.
         unseen_count: Number of those inputs.
         additivity: Sum of the single squared errors over the squared error of the
-            whole, for each value of the bound.
+            whole, by the name of each value of the bound.
         conversions: Number of conversions.
         took_s: Duration in seconds.
 
@@ -65,7 +65,7 @@ class Found:
     planned: JudgedFile
     unseen: JudgedFile
     unseen_count: int
-    additivity: tuple[float, ...]
+    additivity: dict[str, float]
     conversions: int
     took_s: float
 
@@ -256,7 +256,7 @@ class Planner:
 
     def _chosen(
         self, layers: tuple[Layer, ...], margin: float
-    ) -> tuple[list[int], tuple[float, ...]]:
+    ) -> tuple[list[int], dict[str, float]]:
         """Return the smallest plan that holds in PyTorch, and its additivity.
 
         Sums of single errors are only an estimate. So the plans of several budgets are
@@ -274,18 +274,18 @@ class Planner:
 
     def _best(
         self, layers: tuple[Layer, ...], scales: Sequence[float], margin: float
-    ) -> tuple[list[int], tuple[float, ...], float]:
+    ) -> tuple[list[int], dict[str, float], float]:
         plans = [choose(layers, scale) for scale in scales]
         whole = self._place.effects([bits_of(layers, plan) for plan in plans])
         for plan, scale, shares in zip(plans, scales, self._whole(whole), strict=True):
             if max(shares) <= _ROOM * margin and any(bits < FLOAT for bits in plan):
                 sums = summed(layers, plan)
-                ratio = tuple(
-                    one / all_ if all_ else 1.0
-                    for one, all_ in zip(sums, shares, strict=True)
-                )
+                ratio = {
+                    whole.rows[row]: one / all_ if all_ else 1.0
+                    for row, one, all_ in zip(self._limits, sums, shares, strict=True)
+                }
                 return plan, ratio, scale
-        return [FLOAT] * len(layers), (), scales[-1]
+        return [FLOAT] * len(layers), {}, scales[-1]
 
     def _whole(self, effects: Effects) -> list[list[float]]:
         return [self._shares(errors) for errors in effects.errors]

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.commands.plan.keep import moved_by
 from harness.commands.plan.place import JudgedFile
 from harness.commands.plan.run import MOST_CONVERSIONS, Found
-from harness.core.rounding import FLOAT
 from harness.core.settings import near
 from harness.core.text import Line, count, few, in_bytes, in_seconds, wrapped
+from harness.report.plans import bits_words, moved_words, share_words, shares_of, why
 
 _SHOWN = 5
 _NAME = 24
@@ -28,18 +29,20 @@ def plan_lines(found: Found) -> Iterator[Line]:
     yield Line(text="")
     bits = Counter(found.bits)
     words = ", ".join(
-        f"{count(bits[number], 'layer')} in {_bits_words(number)}"
+        f"{count(bits[number], 'layer')} in {bits_words(number)}"
         for number in sorted(bits)
     )
     yield from wrapped(f"{words}, of {count(len(found.bits), 'layer')}.", indent=" ")
     yield from _largest(found)
-    low, high = min(found.additivity), max(found.additivity)
+    low, high = min(found.additivity.values()), max(found.additivity.values())
     yield from wrapped(
         f"The sum of the layers' single squared errors is {low:.2f} to {high:.2f} of "
         f"the squared error of the whole, over {count(len(found.additivity), 'value')} "
         f"of {where}.",
         indent=" ",
     )
+    for words in moved_words(moved_by(found.planned)):
+        yield from wrapped(words, indent=" ")
     worst = found.unseen.worst
     yield from wrapped(
         f"On {count(found.unseen_count, 'input')} that "
@@ -77,7 +80,7 @@ def _largest(found: Found) -> Iterator[Line]:
     kept.sort(key=lambda layer: -layer.share(lowest))
     names = [f"{one.name} ({one.share(lowest):.0%})" for one in kept]
     text = (
-        f"In {_bits_words(most)}, with the share of the bound that each alone would "
+        f"In {bits_words(most)}, with the share of the bound that each alone would "
         f"use in {lowest} bits: {few(names, _SHOWN)}."
     )
     yield from wrapped(text, indent=" ")
@@ -95,18 +98,12 @@ def layer_lines(record: Mapping[str, Any], layer: Mapping[str, Any]) -> Iterator
     name = (layer["modules"] or layer["names"])[0]
     bits = int(layer["bits"])
     yield Line(
-        text=f"{name} ({', '.join(layer['names'])}) is stored in {_bits_words(bits)}, "
+        text=f"{name} ({', '.join(layer['names'])}) is stored in {bits_words(bits)}, "
         f"{layer['bytes']:,} bytes."
     )
-    shares = {int(number): share for number, share in layer["shares"].items()}
+    shares = shares_of(layer)
     if not shares:
-        why = (
-            "With the fewest bits a value is no longer finite"
-            if layer["modules"]
-            else "The converter changed these weights, so they are none of PyTorch's, "
-            "and what rounding does to them was not measured"
-        )
-        yield from wrapped(f"{why}: the layer stays in float32.", indent=" ")
+        yield from wrapped(why(layer), indent=" ")
         return
     lowest = min(shares)
     every = sorted(
@@ -115,28 +112,12 @@ def layer_lines(record: Mapping[str, Any], layer: Mapping[str, Any]) -> Iterator
     )
     rank = len(every) - every.index(max(shares.values()))
     yield from wrapped(
-        f"With {lowest} bits this layer alone would use {_share(shares[lowest])} of "
-        f"the bound of {record['within']}: number {rank} of "
+        f"With {lowest} bits this layer alone would use {share_words(shares[lowest])} "
+        f"of the bound of {record['within']}: number {rank} of "
         f"{count(len(every), 'layer')}.",
         indent=" ",
     )
-    below = max((number for number in shares if number < bits), default=None)
-    if below is None:
-        yield Line(text=" The plan has no fewer bits to give.")
-        return
-    saved = layer["costs"][str(bits)] - layer["costs"][str(below)]
-    more = shares[below] - shares.get(bits, 0.0)
-    yield from wrapped(
-        f"With {below} in place of {_bits_words(bits)} it would be {saved:,} bytes "
-        f"smaller and use {_share(more)} more of the bound. Elsewhere that much error "
-        "saves more bytes, or the bound is used up.",
-        indent=" ",
-    )
-
-
-def _share(value: float) -> str:
-    return f"{100 * value:.3g} %"
-
-
-def _bits_words(bits: int) -> str:
-    return "float32" if bits == FLOAT else f"{bits} bits"
+    words = why(layer)
+    if min(shares) < bits:
+        words += " Elsewhere that much error saves more bytes, or the bound is used up."
+    yield from wrapped(words, indent=" ")

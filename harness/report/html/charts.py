@@ -153,9 +153,19 @@ def depth_figure(curves: Sequence[Curve], *, x_title: str) -> dict[str, Any]:
                     marker={"symbol": "x", "size": 8, "color": _LIMIT},
                 )
             )
+    limit_line(figure, "the limit of each value")
+    figure.update_layout(**LAYOUT)
+    figure.update_xaxes(title=x_title)
+    # No range is set: plotly fits it to the curves that the reader shows.
+    figure.update_yaxes(title="error, share of its limit", type="log", dtick=1)
+    return plain(figure)
+
+
+def limit_line(figure: Any, text: str) -> None:  # noqa: ANN401  # plotly's own
+    """Draw the line of a whole limit, and a text above its end."""
     figure.add_hline(y=1.0, line={"dash": "dot", "width": 1.5, "color": _LIMIT})
     figure.add_annotation(
-        text="the limit of each value",
+        text=text,
         font={"size": 11, "color": _LIMIT},
         x=1,
         xref="paper",
@@ -164,11 +174,6 @@ def depth_figure(curves: Sequence[Curve], *, x_title: str) -> dict[str, Any]:
         yanchor="bottom",
         showarrow=False,
     )
-    figure.update_layout(**LAYOUT)
-    figure.update_xaxes(title=x_title)
-    # No range is set: plotly fits it to the curves that the reader shows.
-    figure.update_yaxes(title="error, share of its limit", type="log", dtick=1)
-    return plain(figure)
 
 
 def thinned(values: Sequence[float], most: int) -> list[int]:

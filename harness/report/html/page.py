@@ -88,12 +88,6 @@ class Page:
         """Sections of components and pipelines."""
         return list(_are(self.sections, SubjectSection))
 
-    @property
-    def tables(self) -> list[HtmlTable]:
-        """Every table, the one of changes first."""
-        values = (value for part in self.sections for value in vars(part).values())
-        return list(_are((self.since_table, *values), HtmlTable))
-
 
 def page_of(facts: RunFacts) -> Page:
     """Return the page of a run; where nothing failed, its first component is open."""
@@ -130,27 +124,48 @@ def write_page(facts: RunFacts, path: Path) -> Path:
 
 def rendered(page: Page, folder: Path) -> str:
     """Return the page as HTML, with the pictures of the run's folder inside."""
+    return html_of(
+        "page.html",
+        page.sections,
+        tables=filter(None, [page.since_table]),
+        page=page,
+        pictures=pictures_in(page, folder),
+        few=few,
+        kinds=KINDS,
+        floors=FLOORS,
+        conditions=[*totals(page.since), *notes(page.since)] if page.since else (),
+    )
+
+
+def html_of(
+    template: str,
+    sections: Sequence[Section],
+    *,
+    tables: Iterable[HtmlTable] = (),
+    **given: object,
+) -> str:
+    """Return a page as HTML, with all its data and scripts in one file.
+
+    Args:
+        template: A template that extends ``base.html``.
+        sections: The page's sections, whose charts and tables the file contains.
+        tables: Tables beside the sections.
+        given: What the template uses by name.
+
+    """
     from plotly.offline import get_plotlyjs
 
-    values = (value for part in page.sections for value in vars(part).values())
+    values = [value for part in sections for value in vars(part).values()]
+    shown = (*tables, *_are(values, HtmlTable))
     data = {
-        "tables": {table.id: table.to_json() for table in page.tables},
+        "tables": {table.id: table.to_json() for table in shown},
         "charts": {chart.id: vars(chart) for chart in _are(values, Chart)},
     }
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))
     return (
         templates()
-        .get_template("page.html")
-        .render(
-            page=page,
-            pictures=pictures_in(page, folder),
-            few=few,
-            kinds=KINDS,
-            floors=FLOORS,
-            conditions=[*totals(page.since), *notes(page.since)] if page.since else (),
-            data=packed(text),
-            plotly=packed(get_plotlyjs()),
-        )
+        .get_template(template)
+        .render(data=packed(text), plotly=packed(get_plotlyjs()), **given)
     )
 
 

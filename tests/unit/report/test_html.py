@@ -392,7 +392,7 @@ def test_what_cases_did_not_compare_is_listed(found):
 
     page = page_of(found(fused))
 
-    assert cells(page.tables[0], "coverage") == [0.9]
+    assert cells(page.sections[0].table, "coverage") == [0.9]
     assert component(page).notes == ("mnn fp32: not compared: gelu_3",)
 
 
@@ -416,7 +416,7 @@ def test_what_changed_since_a_baseline_stands_at_the_top(found):
 
     assert page.headline.words == "Do not ship"
     assert page.headline.reasons[0].words.startswith("is worse than in the baseline v1")
-    assert cells(page.tables[0], "how") == [words]
+    assert cells(page.since_table, "how") == [words]
     assert text.index("Since v1") < text.index('id="cases"')
 
 

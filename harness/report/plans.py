@@ -1,0 +1,92 @@
+"""The record of a plan, in words that the screen and the page share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from harness.core.rounding import FLOAT
+from harness.judge.pipeline import CURVES
+
+ALONE, FED_BACK = CURVES
+"""Kinds of steps: each alone, from PyTorch's own latents, and with errors fed back."""
+
+PICTURE = "picture"
+
+
+def bits_words(bits: int) -> str:
+    """Return a number of bits as a phrase.
+
+    >>> bits_words(4), bits_words(32)
+    ('4 bits', 'float32')
+    """
+    return "float32" if bits == FLOAT else f"{bits} bits"
+
+
+def share_words(share: float) -> str:
+    """Return a share of a bound in percent, with three digits.
+
+    >>> share_words(0.04182), share_words(38.27)
+    ('4.18 %', '3,830 %')
+    """
+    rounded = float(f"{100 * share:.3g}")
+    return f"{rounded:,.0f} %" if rounded >= 100 else f"{rounded:g} %"  # noqa: PLR2004
+
+
+def shares_of(layer: Mapping[str, Any]) -> dict[int, float]:
+    """Return the share of the bound that a layer alone uses with each number of bits.
+
+    Args:
+        layer: A layer of the record. JSON has made its numbers of bits texts.
+
+    """
+    return {int(bits): share for bits, share in layer["shares"].items()}
+
+
+def why(layer: Mapping[str, Any]) -> str:
+    """Return a sentence that says why a layer has its bits and not fewer."""
+    bits, shares = int(layer["bits"]), shares_of(layer)
+    if not shares and layer["modules"]:
+        return (
+            "With the fewest bits a value is no longer finite, so the layer stays in "
+            "float32."
+        )
+    if not shares:
+        return (
+            "The converter changed these weights, so they are none of PyTorch's, and "
+            "what rounding does to them was not measured: the layer stays in float32."
+        )
+    below = max((number for number in shares if number < bits), default=None)
+    if below is None:
+        return "The plan has no fewer bits to give."
+    saved = layer["costs"][str(bits)] - layer["costs"][str(below)]
+    more = shares[below] - shares.get(bits, 0.0)
+    return (
+        f"With {below} in place of {bits_words(bits)} it would be {saved:,} bytes "
+        f"smaller and use {share_words(more)} more of the bound."
+    )
+
+
+def moved_words(moved: Mapping[str, Sequence[float]]) -> Iterator[str]:
+    """Yield which step of denoising, and which picture, a plan moves most.
+
+    Args:
+        moved: Decibels of the plan's error, for each kind of values in order. A role
+            that runs before the first step moves no step alone.
+
+    >>> print(*moved_words({ALONE: [40.0, 30.0], "picture": [33.3]}))
+    Rounding moves step 2 of 2 most (SQNR 30.0 dB), and step 1 least (40.0 dB).
+    """
+    steps = moved.get(ALONE) or moved.get(FED_BACK, ())
+    pictures = moved.get(PICTURE, ())
+    for noun, metric, errors in (
+        ("step", "SQNR", steps),
+        ("picture", "PSNR", pictures),
+    ):
+        low, high = min(errors, default=0.0), max(errors, default=0.0)
+        if low < high:
+            yield (
+                f"Rounding moves {noun} {errors.index(low) + 1} of {len(errors)} most "
+                f"({metric} {low:.1f} dB), and {noun} {errors.index(high) + 1} least "
+                f"({high:.1f} dB)."
+            )
