@@ -33,7 +33,7 @@ def card(*, run_name: str, out: Path, runs: str, store: str) -> int:
     from harness.report.card.make import write_card
     from harness.report.rejudge import as_judged, facts_of, rejudge, suite_of
 
-    report = load_report(Path(runs).expanduser(), run_name)
+    report = load_report(Path(runs), run_name)
     if len(report.suites) != 1:
         msg = f"run {report.id} is of {len(report.suites)} suites; a card is of one."
         raise SuiteError(msg)

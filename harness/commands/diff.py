@@ -116,5 +116,5 @@ def folders(runs: str, baselines: str) -> tuple[Path, Path]:
     """Return the folder of runs and the folder of baselines."""
     from harness.report.runs.selection import baselines_beside
 
-    folder = Path(runs).expanduser()
+    folder = Path(runs)
     return folder, Path(baselines) if baselines else baselines_beside(folder)

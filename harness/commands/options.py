@@ -33,10 +33,18 @@ SUITE = click.option(
     type=click.Path(path_type=Path),
     help="The suite, or the folder that it stands in.",
 )
+
+
+def _from_home(_: click.Context, __: click.Parameter, path: str) -> str:
+    # A shell leaves the ~ in --runs=~/runs as it is.
+    return str(Path(path).expanduser())
+
+
 RUNS = click.option(
     "--runs",
     default="reports/runs",
     show_default=True,
+    callback=_from_home,
     help="Where reports are written and looked for.",
 )
 STORE = click.option(

@@ -103,7 +103,7 @@ def run(  # one option each
         from harness.suite.shards import Shard
 
         path = path_of(loaded)
-        runs = Path(words["runs"]).expanduser()
+        runs = Path(words["runs"])
         costs_s = costs_of(runs, ((path, case.id) for case in chosen))
         part = Shard.parse(shard).part_of([(path, case) for case in chosen], costs_s)
         chosen = tuple(case for case in chosen if (path, case.id) in part["own"])
@@ -140,7 +140,7 @@ def run_cases(
     from harness.report.finish import conclude
 
     def folder() -> RunFolder:
-        runs = Path(settings.runs).expanduser().absolute()
+        runs = Path(settings.runs).absolute()
         return RunFolder.create(runs, datetime.now().astimezone())
 
     progress = ProgressLines(sys.stdout, live=moves(sys.stdout))
@@ -150,7 +150,7 @@ def run_cases(
             running.judge.require((case, w) for case in chosen for w in case.whats)
             click.echo(header(suite, chosen, running.store))
             keys = [(path_of(suite), case.id) for case in chosen]
-            costs_s = costs_of(Path(settings.runs).expanduser(), keys)
+            costs_s = costs_of(Path(settings.runs), keys)
             progress.course = Course(keys, costs_s)
             running.start(chosen)
             for case in chosen:

@@ -23,15 +23,13 @@ def doctor(app: str, store: str) -> int:
     """Show what is installed, what really works, and how to fix the rest."""
     from harness.commands.doctor.examine import examine, exit_code, render
     from harness.commands.doctor.targets import check_targets
-    from harness.engine.shared import is_url
-    from harness.engine.store import default_root
+    from harness.engine.store import local_root
     from harness.suite.suite import FILE
 
     here = Path()
     if app:
         return _app(here / FILE, app, store)
-    local = bool(store) and not is_url(store)
-    findings = examine(store=Path(store).expanduser() if local else default_root())
+    findings = examine(store=local_root(store))
     findings += check_targets(here / FILE)
     # pytest also collects a suite in a folder below this one.
     has_suite = any(any(here.glob(f"{below}{FILE}")) for below in ("", "*/", "*/*/"))

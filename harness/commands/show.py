@@ -63,7 +63,7 @@ def show(  # one option each
     from harness.report.summary import summary
     from harness.suite.suite import load_suite
 
-    report = load_report(Path(runs).expanduser(), run_name)
+    report = load_report(Path(runs), run_name)
     settings = Settings(runs=runs, tier=tier, changes=changes)
     again = rejudge(report, settings, load_suite(suite) if suite else None)
     if case is None:
@@ -114,7 +114,7 @@ def report(  # one option each
     from harness.report.rejudge import as_judged, page_again
     from harness.suite.suite import load_suite
 
-    found = load_report(Path(runs).expanduser(), run_name)
+    found = load_report(Path(runs), run_name)
     moved = load_suite(suite) if suite else None
     settings = as_judged(found, Settings(runs=runs, **words))
     click.echo(near(page_again(found, settings, moved, out)))
@@ -143,7 +143,7 @@ def merge(
     from harness.report import merge as shards
     from harness.suite.suite import load_suite
 
-    home = Path(runs).expanduser()
+    home = Path(runs)
     lines, code = shards.merge(
         [load_report(home, name) for name in names],
         Settings(runs=runs, baseline=baseline),
@@ -179,7 +179,7 @@ def nodes(
     from harness.report.rejudge import rejudge
     from harness.suite.suite import load_suite
 
-    found = load_report(Path(runs).expanduser(), run_name)
+    found = load_report(Path(runs), run_name)
     key = _key_of(found, case)
     moved = load_suite(suite) if suite else None
     verdicts = rejudge(found, Settings(runs=runs), moved).verdicts

@@ -93,9 +93,9 @@ def make(
     """
     from filelock import FileLock
 
-    from harness.engine.store import default_root
+    from harness.engine.store import local_root
 
-    folder = (into or default_root() / "targets" / arch).absolute()
+    folder = (into or local_root() / "targets" / arch).absolute()
     wanted = _wanted(chosen)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -167,12 +167,12 @@ def _wanted(chosen: Sequence[str]) -> dict[str, str]:
     """
     from packaging.utils import canonicalize_name
 
-    from harness.core.environment import installed
+    from harness.core.environment import version_of
 
     sent = _sent()
     wanted = {"numpy": ""}
     for name, one in sent.items():
-        if here := next(iter(installed(one.distributions).values()), ""):
+        if here := version_of(one):
             wanted[name] = here
     known = {canonicalize_name(name): name for name in ("numpy", *sent)}
     for text in chosen:
@@ -208,9 +208,7 @@ def _make_system(folder: Path, arch: str, root: Path | None, scratch: Path) -> N
     made = scratch / "made"
     made.mkdir()
     if not has_emulator:
-        host = run_program(
-            ["dpkg", "--print-architecture"], "dpkg does not answer"
-        ).strip()
+        host = run_program(["dpkg", "--print-architecture"], "dpkg does not answer")
         click.echo("fetching the emulator (qemu-user-static)")
         for package in _packages(host, ["qemu-user-static"], scratch, alone=True):
             _unpack(package, scratch / "emulator")

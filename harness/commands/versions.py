@@ -154,7 +154,7 @@ def questions(
 
     `case` runs here, in the runtime `declared`.
     """
-    from harness.core.environment import installed
+    from harness.core.environment import version_of
     from harness.core.runtime import is_made
 
     target = Target(name=version, version=version)
@@ -170,6 +170,6 @@ def questions(
     own = replace(case.variant, converter=version)
     # Both have one id, so the same tolerances judge them.
     yield "converted and run there", replace(there, variant=own)
-    here = next(iter(installed(declared.distributions).values()), "")
+    here = version_of(declared)
     if by := case.variant.converter or here:  # else nothing can convert
         yield f"converted by {by}, run there", there

@@ -11,7 +11,7 @@ import hashlib
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import metadata
@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 
 from harness.core.memory import GIB
-from harness.core.runtime import runtimes
+from harness.core.runtime import Runtime, runtimes
 
 _TOOLS = (
     *("torch", "onnx", "onnxscript", "diffusers", "transformers", "numpy", "numba"),
@@ -113,13 +113,25 @@ def environment() -> Environment:
     )
 
 
-def installed(names: tuple[str, ...]) -> dict[str, str]:
-    """Return the version of each of these packages that is installed."""
-    versions = {}
-    for name in names:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            versions[name] = metadata.version(name)
-    return versions
+def installed(names: Iterable[str]) -> dict[str, str]:
+    """Return the version of each of these packages that is installed.
+
+    A process reads each version once, so it keeps the versions of what it imported.
+    """
+    return {name: found for name in names if (found := _version(name))}
+
+
+@cache
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def version_of(declared: Runtime) -> str:
+    """Return the version of a runtime that is installed here; empty for none."""
+    return next(iter(installed(declared.distributions).values()), "")
 
 
 def core_count() -> int:
@@ -138,7 +150,7 @@ def _host() -> str:
 
 def _cpu() -> str:
     if platform.system() == "Darwin":
-        return _said("sysctl", "-n", "machdep.cpu.brand_string") or platform.machine()
+        return printed("sysctl", "-n", "machdep.cpu.brand_string") or platform.machine()
     facts: dict[str, str] = {}
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
@@ -166,17 +178,17 @@ def _gpus() -> tuple[str, ...]:
 
 
 def _git_state(folder: Path) -> tuple[str, bool]:
-    commit = _said("git", "-C", str(folder), "rev-parse", "--verify", "-q", "HEAD")
+    commit = printed("git", "-C", str(folder), "rev-parse", "--verify", "-q", "HEAD")
     if not commit:
         return "", False
     # Untracked files do not count, as in `git describe --dirty`.
-    changes = _said(
+    changes = printed(
         "git", "-C", str(folder), "status", "--porcelain", "--untracked-files=no"
     )
     return commit, bool(changes)
 
 
-def _said(*command: str) -> str:
+def printed(*command: str) -> str:
     """Return what a command prints, or nothing if it is missing or fails."""
     try:
         done = subprocess.run(

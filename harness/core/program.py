@@ -2,14 +2,75 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from harness.core.errors import SpecError
 
-_LIMIT_S: Final = 600
+LIMIT_S: Final = 600
+"""Seconds after which a program is stopped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramEnd:
+    """How a program ended.
+
+    Attributes:
+        code: Its exit code: below 0 for a signal, 2 if it was stopped.
+        text: What it printed, without blank space around it.
+
+    """
+
+    code: int
+    text: str
+
+    @property
+    def words(self) -> str:
+        """The last line that it printed; the signal of a crash."""
+        if self.code < 0:
+            return f"crashes by {signal_name(-self.code)}"
+        lines = self.text.splitlines()
+        return lines[-1].strip() if lines else f"ends with exit code {self.code}"
+
+
+def ended(
+    command: Sequence[str],
+    folder: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    limit_s: int = LIMIT_S,
+) -> ProgramEnd:
+    """Run a program to its end.
+
+    Args:
+        command: The program and its arguments.
+        folder: Its working directory; None for that of this process.
+        env: Its environment; None for that of this process.
+        limit_s: Seconds after which it is stopped.
+
+    Raises:
+        OSError: The program cannot be started.
+
+    """
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=limit_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return ProgramEnd(code=2, text=f"no end within {limit_s} s")
+    return ProgramEnd(code=done.returncode, text=done.stdout.strip())
 
 
 def run_program(command: Sequence[str], why: str, folder: Path | None = None) -> str:
@@ -20,22 +81,19 @@ def run_program(command: Sequence[str], why: str, folder: Path | None = None) ->
 
     """
     try:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=_LIMIT_S,
-            check=True,
-        )
-    except subprocess.CalledProcessError as error:
-        lines = [line.strip() for line in error.stdout.splitlines() if line.strip()]
-        msg = f"{why}: {lines[-1] if lines else f'exit code {error.returncode}'}"
-        raise SpecError(msg) from None
-    except (OSError, subprocess.TimeoutExpired) as error:
+        done = ended(command, folder)
+    except OSError as error:
         msg = f"{why}: {error}"
         raise SpecError(msg) from None
-    return done.stdout
+    if done.code:
+        msg = f"{why}: {done.words}"
+        raise SpecError(msg)
+    return done.text
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal: ``SIGSEGV``, or ``signal 36`` if it has none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -26,7 +26,7 @@ from harness.core.entry import Entry
 from harness.core.errors import ParityError, StageError
 from harness.core.memory import Need
 from harness.core.outcome import Outcome
-from harness.core.pipeline import Pipeline, PipelineCase
+from harness.core.pipeline import Pipeline, PipelineCase, RoleFile
 from harness.core.record import SELF, Row
 from harness.core.runtime import formats, is_made, reference_host, runtime
 from harness.engine import export_files, keys, tasks
@@ -233,6 +233,20 @@ class Artifacts:
         if took is not None and took_s is not None:
             took["convert"] = cast("float", took_s)
         return entry, declared.model
+
+    def role_file(
+        self, case: Case, role: str, took: dict[str, float] | None = None
+    ) -> RoleFile:
+        """Return a case's deployed file for a role of a pipeline; make missing ones."""
+        artifact, model = self.deploy(case, self.export(case, took), took)
+        return RoleFile(
+            role=role,
+            component=case.component,
+            backend=case.backend,
+            device=case.device,
+            artifact=artifact,
+            model=model,
+        )
 
     def _calibration(self, case: Case, onnx: Entry) -> tuple[Entry, ...]:
         """Return the inputs that a case's variant is calibrated with, if it is."""

@@ -27,7 +27,7 @@ from harness.core.entry import Entry
 from harness.core.errors import ParityError, SpecError, StageError, StoreError
 from harness.core.memory import Need
 from harness.core.outcome import Outcome
-from harness.core.pipeline import PipelineCase, PipelineRun, RoleFile, Tested
+from harness.core.pipeline import PipelineCase, PipelineRun, Tested
 from harness.core.record import CaseRecord, Failure, Row
 from harness.core.rounding import Bits, Effects, Trials
 from harness.core.runtime import check_words, exact
@@ -459,7 +459,11 @@ class Engine(AbstractContextManager["Engine"]):
         took: dict[str, float] = {}
         pipeline = pipeline_case.pipeline
         inputs, reference = self._artifacts.draw(pipeline, pipeline_case.device, took)
-        role_files = self._role_files(pipeline_case, took)
+        role_files = tuple(
+            self._artifacts.role_file(case, role, took)
+            for role, case in pipeline_case.roles
+            if case is not None
+        )
         folder = self._pictures or self.store.root / "pictures"
         result = self._worker_pool.job(
             "pipeline",
@@ -491,28 +495,6 @@ class Engine(AbstractContextManager["Engine"]):
             "pipeline": {"roles": pipeline_case.asked, **fields["pipeline"]},
             "artifacts": {file.role: _summary(file.artifact) for file in role_files},
         }
-
-    def _role_files(
-        self, pipeline_case: PipelineCase, took: dict[str, float]
-    ) -> tuple[RoleFile, ...]:
-        """Return the deployed file of each role that has one; make missing ones."""
-        role_files = []
-        for role, case in pipeline_case.roles:
-            if case is None:
-                continue
-            graph = self._artifacts.export(case, took)
-            artifact, model = self._artifacts.deploy(case, graph, took)
-            role_files.append(
-                RoleFile(
-                    role=role,
-                    component=case.component,
-                    backend=case.backend,
-                    device=case.device,
-                    artifact=artifact,
-                    model=model,
-                )
-            )
-        return tuple(role_files)
 
 
 def _recorded(case: Tested, measure: Callable[[], Fields]) -> CaseRecord:

@@ -29,7 +29,7 @@ from harness.core.errors import SpecError, StageError
 from harness.core.outcome import Outcome
 from harness.core.program import run_program
 from harness.core.runtime import Runtime
-from harness.engine.store import IN_USE_S, Store, default_root, on_disk
+from harness.engine.store import IN_USE_S, Store, local_root, on_disk
 
 _WHEELS: Final = "--only-binary=:all:"
 _NUMPY: Final = ("numpy", "numpy<2")
@@ -65,7 +65,7 @@ def python_of(declared: Runtime, version: str) -> Path:
     """
     name = _distribution(declared)
     made = f"{name}-{version}-{sys.implementation.cache_tag}"
-    folder = default_root().absolute() / _FOLDER / made
+    folder = local_root().absolute() / _FOLDER / made
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
         if not (folder / "bin" / "python").exists():
@@ -84,7 +84,7 @@ def installed_versions(declared: Runtime) -> dict[str, Path]:
     name, tag = _distribution(declared), sys.implementation.cache_tag
     found = {
         folder.name.removeprefix(f"{name}-").removesuffix(f"-{tag}"): folder
-        for folder in (default_root() / _FOLDER).glob(f"{name}-*-{tag}")
+        for folder in (local_root() / _FOLDER).glob(f"{name}-*-{tag}")
         if folder.is_dir()
     }
     for folder in found.values():

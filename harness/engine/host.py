@@ -35,6 +35,7 @@ import psutil
 
 from harness.core.errors import SpecError, StageError
 from harness.core.outcome import Outcome
+from harness.core.program import signal_name
 from harness.engine.worker import FORKS, JobResult, report_progress
 
 __all__ = ["Host", "JobResult", "report_progress"]
@@ -352,14 +353,6 @@ def _death(exit_code: int, peak_bytes: int) -> str:
         held = f", it held {peak_bytes / 2**30:.1f} GiB" if peak_bytes else ""
         text += f", perhaps because memory ran out{held}"
     return text
-
-
-def signal_name(number: int) -> str:
-    """Return the name of a signal: ``SIGSEGV``, or ``signal 36`` if it has none."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def last_words(log: str) -> str:

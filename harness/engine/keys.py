@@ -15,7 +15,6 @@ from importlib.metadata import (
     PackageNotFoundError,
     distribution,
     packages_distributions,
-    version,
 )
 from pathlib import Path
 
@@ -33,7 +32,7 @@ from harness.core.case import (
 )
 from harness.core.digest import digest_file, digest_tree, digest_value
 from harness.core.entry import Entry
-from harness.core.environment import environment
+from harness.core.environment import environment, installed
 from harness.core.foreign_files import weight_files
 from harness.core.pipeline import T5_TOKENS, Pipeline
 from harness.core.runtime import Runtime, formats, onnx_runtime, runtime, runtimes
@@ -100,7 +99,7 @@ def remember() -> None:
     also if somebody edits a file or installs a package while it runs.
     """
     _code()
-    versions((*_EXPORT_TOOLS, *_DRAWING_TOOLS, *_OPENCV))
+    installed((*_EXPORT_TOOLS, *_DRAWING_TOOLS, *_OPENCV))
     for one in runtimes().values():
         _runtime_code(one)
         builds((*one.distributions, *one.tools))
@@ -117,7 +116,7 @@ def inputs_key(component: Component, sample: Sample) -> dict[str, object]:
         "options": dict(component.options),
         "sample": _drawn(sample),
         "code": code_digest(_DRAWN),
-        "tools": versions(_DRAWING_TOOLS),
+        "tools": installed(_DRAWING_TOOLS),
     }
 
 
@@ -132,7 +131,7 @@ def onnx_key(
             "names": dict(component.foreign.names),
             "export": asdict(settings),
             "code": code_digest(_FOREIGN),
-            "tools": versions(_EXPORT_TOOLS),
+            "tools": installed(_EXPORT_TOOLS),
             **_own_reference(component),
         }
     return {
@@ -140,7 +139,7 @@ def onnx_key(
         "export": asdict(settings),
         "shapes": dict(shapes),
         "code": code_digest(_EXPORTED),
-        "tools": versions(_EXPORT_TOOLS),
+        "tools": installed(_EXPORT_TOOLS),
     }
 
 
@@ -156,7 +155,7 @@ def program_key(
         "export": asdict(settings),
         "shapes": [list(shape) for shape in shapes],
         "code": code_digest(_FOREIGN),
-        "tools": versions(_EXPORT_TOOLS),
+        "tools": installed(_EXPORT_TOOLS),
     }
 
 
@@ -195,7 +194,7 @@ def asked_key(
         "sizes": dict(sizes),
         "device": device.settings,
         "code": code_digest(_EXPORTED),
-        "tools": versions(_EXPORT_TOOLS),
+        "tools": installed(_EXPORT_TOOLS),
         **_own_reference(component),
     }
 
@@ -237,7 +236,7 @@ def checked_key(component: Component, onnx: Entry) -> dict[str, object]:
         "component": _component(component),
         "onnx": contents(onnx),
         "code": code_digest(_EXPORTED),
-        "tools": versions(_EXPORT_TOOLS),
+        "tools": installed(_EXPORT_TOOLS),
     }
 
 
@@ -246,7 +245,7 @@ def weights_key(component: Component) -> dict[str, object]:
     return {
         "component": _component(component),
         "code": code_digest(("recipes", "runtimes/pytorch")),
-        "tools": versions(_EXPORT_TOOLS),
+        "tools": installed(_EXPORT_TOOLS),
     }
 
 
@@ -327,7 +326,7 @@ def excerpt_key(graph: Entry, reading: Reading, spot: Spot) -> dict[str, object]
         "reference": contents(reading.reference),
         "spot": asdict(spot),
         "code": code_digest(("engine", "measure", "runtimes/graph")),
-        "tools": versions(_EVALUATOR),
+        "tools": installed(_EVALUATOR),
     }
 
 
@@ -337,7 +336,7 @@ def redraw_key(excerpt: Entry, how: Redraw) -> dict[str, object]:
         "excerpt": contents(excerpt),
         "how": asdict(how),
         "code": code_digest(("engine", "measure", "runtimes/graph")),
-        "tools": versions(_EVALUATOR),
+        "tools": installed(_EVALUATOR),
     }
 
 
@@ -363,7 +362,7 @@ def drawing_inputs_key(pipeline: Pipeline) -> dict[str, object]:
         "mask": digest_file(mask) if mask else "",
         "control": asdict(pipeline.control),
         "code": code_digest(_PICTURES),
-        "tools": versions((*_DRAWING_TOOLS, *_OPENCV)),
+        "tools": installed((*_DRAWING_TOOLS, *_OPENCV)),
     }
 
 
@@ -381,7 +380,7 @@ def drawing_key(pipeline: Pipeline, inputs: Entry, device: Device) -> dict[str, 
         "vae_tiling": pipeline.vae_tiling,
         "device": device.settings,
         "code": code_digest(_PICTURES),
-        "tools": versions(_DRAWING_TOOLS),
+        "tools": installed(_DRAWING_TOOLS),
     }
 
 
@@ -501,25 +500,12 @@ def _package_code(home: Path) -> str:
     return digest_tree(home, (".py",))
 
 
-def versions(names: Sequence[str]) -> dict[str, str]:
-    """Return the versions of those packages that are installed."""
-    return {name: found for name in names if (found := _version(name))}
-
-
-@functools.cache
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return ""
-
-
 def builds(names: Sequence[str]) -> dict[str, list[str]]:
     """Return the versions of installed packages, and a digest of what each has.
 
     Whoever works on a runtime installs it again and again under one version.
     """
-    return {name: [found, _files(name)] for name, found in versions(names).items()}
+    return {name: [found, _files(name)] for name, found in installed(names).items()}
 
 
 @functools.cache
@@ -577,7 +563,7 @@ def _recipe_code(recipe: str) -> dict[str, object]:
     known = packages_distributions() if tops else {}
     names = sorted({name for top in tops for name in known.get(top, ())})
     code = digest_value([digest_file(path) for path in files])
-    return {"code": code, "packages": versions(names)}
+    return {"code": code, "packages": installed(names)}
 
 
 def _recipe(component: Component) -> dict[str, object]:

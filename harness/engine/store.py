@@ -73,10 +73,13 @@ Readers hold no lock, and a run of full-size suites takes hours."""
 Build = Callable[[Path], Mapping[str, object]]
 
 
-def default_root() -> Path:
-    """Return ``$PARITY_STORE``, or else a folder in the user's cache folder."""
-    named = os.environ.get("PARITY_STORE", "")
-    return Path(named).expanduser() if named and not is_url(named) else _cache()
+def local_root(name: str = "") -> Path:
+    """Return the named folder, or else ``$PARITY_STORE``.
+
+    A folder in the user's cache folder stands for no name, and for a URL.
+    """
+    name = name or os.environ.get("PARITY_STORE", "")
+    return Path(name).expanduser() if name and not is_url(name) else _cache()
 
 
 def _cache() -> Path:
@@ -88,7 +91,7 @@ def located(name: str, *, read_only: bool = False) -> Path:
 
     Args:
         name: Path of a folder, or a URL of fsspec: ``s3://bucket/prefix``. If it is
-            empty, `default_root` says which.
+            empty, `local_root` says which.
         read_only: Whether nothing may be put into a shared store.
 
     Raises:
@@ -97,7 +100,7 @@ def located(name: str, *, read_only: bool = False) -> Path:
     """
     name = name or os.environ.get("PARITY_STORE", "")
     if not is_url(name):
-        return Path(name).expanduser() if name else default_root()
+        return local_root(name)
     shared = Shared(url=name.rstrip("/"), read_only=read_only)
     shared.open()
     digest = digest_value([shared.url, read_only])
@@ -151,7 +154,7 @@ class Store:
 
     """
 
-    root: Path = field(default_factory=default_root)
+    root: Path = field(default_factory=local_root)
     shared: Shared | None = field(default=None, init=False)
     """The store of several machines that this one is the cache of, if there is one."""
 

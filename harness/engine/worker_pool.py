@@ -65,8 +65,8 @@ class WorkerPool:
         self._all: list[Host] = []
         self._closed = False
         self._lock = threading.Lock()
-        self._making: dict[str, threading.Lock] = {}
-        self._failed: dict[str, StageError] = {}
+        self._making: dict[Hashable, threading.Lock] = {}
+        self._failed: dict[Hashable, StageError] = {}
 
     @classmethod
     def of(

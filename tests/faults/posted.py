@@ -325,8 +325,8 @@ def posted(suite, engine, fault, backend, into):
         else "it has bytes of digits' weights"
         if has_any(into, windows)
         else ""
-        if said.differs
-        else f"its script says: {said.end}"
+        if post.differs(said)
+        else f"its script says: {said.words}"
     )
     return result(
         size_bytes=size,

@@ -153,6 +153,18 @@ def called(folder, *args):
     return Ended(code=code, text=text.getvalue())
 
 
+def run_repro(folder):
+    """Run the script that `parity repro` wrote, which needs nothing of the harness."""
+    return subprocess.run(
+        [sys.executable, "repro.py"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
 @dataclass(frozen=True)
 class Project:
     """A folder with a suite, and what is run in it."""

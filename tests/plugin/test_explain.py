@@ -3,13 +3,13 @@
 import html
 import json
 import os
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 
 from harness.suite.suite import load_suite
+from tests.plugin.project import run_repro
 from tests.plugin.test_targets import run_on
 
 pytestmark = pytest.mark.slow
@@ -203,19 +203,8 @@ def folder(passing, tmp_path_factory):
     return into
 
 
-def run(folder):
-    return subprocess.run(
-        [sys.executable, "repro.py"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-
-
 def test_the_folder_shows_the_divergence_without_the_harness(folder):
-    ended = run(folder)
+    ended = run_repro(folder)
 
     assert ended.returncode == 1, ended.stderr
     assert "largest error " in ended.stdout
@@ -242,7 +231,7 @@ def test_its_script_ends_with_nothing_once_the_two_agree(project, tmp_path):
 
     assert ended.code == 0, ended.text
     assert ended.has("within tolerance there")
-    again = run(tmp_path / "fine")
+    again = run_repro(tmp_path / "fine")
     assert again.returncode == 0, again.stdout + again.stderr
 
 

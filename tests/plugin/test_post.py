@@ -1,7 +1,6 @@
 """`parity repro --post`: a folder for a bug report that has nothing of the user's."""
 
 import shutil
-import subprocess
 import sys
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 from onnx import numpy_helper
 
 from tests.faults.digits import DIGITS
+from tests.plugin.project import run_repro
 
 pytestmark = pytest.mark.slow
 
@@ -24,17 +24,6 @@ layers = "relaxed"
 FEW_BYTES = 16
 MOST_LINES = 40
 MODULES = (b"quant_conv", b"decoder", b"encoder.", b"token_emb", b"val_", b"conv2d_")
-
-
-def run(folder):
-    return subprocess.run(
-        [sys.executable, "repro.py"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
 
 
 def size_of(folder):
@@ -64,7 +53,7 @@ def both(passing, tmp_path_factory):
 
 
 def test_the_script_shows_the_divergence_with_the_runtime_alone(both):
-    ended = run(both[1])
+    ended = run_repro(both[1])
 
     assert ended.returncode == 1, ended.stderr
     assert "times the noise of float32" in ended.stdout
@@ -194,7 +183,7 @@ def test_findings_on_digits_need_no_weights_of_digits(
     assert ended.code == 0, ended.text
     assert size_of(into) < 50_000
     assert operator in (into / "issue.md").read_text()
-    assert run(into).returncode == 1
+    assert run_repro(into).returncode == 1
 
 
 @pytest.fixture

@@ -33,17 +33,18 @@ def test_each_case_has_one_line(ended):
     assert sorted(line.split()[1] for line in lines) == sorted([*CASES, CASES[1]])
 
 
-def test_a_cluster_is_refused(quick):
-    ended = quick.pytest("-n", "2", "--parity-on=ray")
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("--parity-on=ray", "ERROR: --parity-on: the cluster runs cases at once"),
+        ("--parity-component=vae_decodr", "did you mean 'vae_decoder'?"),
+    ],
+    ids=["cluster", "word-no-suite-has"],
+)
+def test_what_cannot_be_is_a_usage_error(quick, option, words):
+    ended = quick.pytest("-n", "2", option)
 
     assert ended.code == 4
-    assert ended.has("ERROR: --parity-on: the cluster runs cases at once")
+    assert ended.has(words)
     assert not ended.has("Traceback")
-
-
-def test_a_word_no_suite_has_is_a_usage_error(quick):
-    ended = quick.pytest("-n", "2", "--parity-component=vae_decodr")
-
-    assert ended.code == 4
-    assert ended.has("did you mean 'vae_decoder'?")
     assert not ended.has("INTERNALERROR")

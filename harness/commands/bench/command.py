@@ -61,7 +61,7 @@ def bench(  # one option each
     loaded, plan = load_suite(suite), BenchPlan(rounds=rounds)
     timed = timed_cases(loaded, cases)
     pairs = run.pairs(loaded, timed, against) if against else []
-    folder = Path(runs).expanduser()
+    folder = Path(runs)
     if name and not against:
         check_named(loaded, folder, name)
     with run.started(loaded, Settings(store=store, on=on)) as running:

@@ -15,7 +15,7 @@ from harness.commands.bench.timing import (
     Timing,
     Turn,
 )
-from harness.core.case import REFERENCE, Case, Component
+from harness.core.case import REFERENCE, Component
 from harness.core.errors import ParityError
 from harness.core.outcome import Outcome
 from harness.core.pipeline import Pipeline, PipelineCase, RoleFile
@@ -111,14 +111,14 @@ class Bench(AbstractContextManager["Bench"]):
             inputs, _ = self._artifacts.draw(case.pipeline, case.device, {})
             for role, own in case.roles:
                 if own is not None and not subject.is_eager:
-                    deployed.append(self._file(own, role))
+                    deployed.append(self._artifacts.role_file(own, role))
         else:
             case = replace(case, samples=case.samples[:1])
             what, plan_of = case.component, plan
             (reading,) = self._artifacts.prepare(case, case.samples).values()
             inputs = reading.inputs
             if subject.runtime != REFERENCE:
-                deployed.append(self._file(case, subject.runtime))
+                deployed.append(self._artifacts.role_file(case, subject.runtime))
         return Turn(
             id=subject.id,
             what=what,
@@ -126,18 +126,6 @@ class Bench(AbstractContextManager["Bench"]):
             inputs=inputs,
             device=subject.device,
             plan=plan_of,
-        )
-
-    def _file(self, case: Case, role: str) -> RoleFile:
-        """Return a case's deployed file, under the name that a report gives it."""
-        artifact, model = self._artifacts.deploy(case, self._artifacts.export(case))
-        return RoleFile(
-            role=role,
-            component=case.component,
-            backend=case.backend,
-            device=case.device,
-            artifact=artifact,
-            model=model,
         )
 
     def time(self, turn: Turn) -> Round:

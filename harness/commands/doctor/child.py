@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import signal
 import subprocess
 import sys
 import tempfile
@@ -17,6 +15,7 @@ import msgspec
 
 from harness.core.case import GIVEN, Component, Device, Source, TensorSpec, Variant
 from harness.core.errors import StageError
+from harness.core.program import signal_name
 from harness.core.runtime import EXACT, resolve, runs_exported, runtime
 
 _ROOT = Path(__file__).parents[3]
@@ -81,9 +80,8 @@ def ask_child(function: str, *arguments: str, timeout_s: float = 60.0) -> Answer
         except subprocess.TimeoutExpired:
             return Answer(facts={}, ended=f"did not answer within {timeout_s:.0f} s")
         if done.returncode < 0:
-            with contextlib.suppress(ValueError):
-                name = signal.Signals(-done.returncode).name
-                return Answer(facts={}, ended=f"crashed with {name}")
+            name = signal_name(-done.returncode)
+            return Answer(facts={}, ended=f"crashed with {name}")
         if done.returncode != 0:
             last = done.stderr.strip().rpartition("\n")[2] or "no message"
             return Answer(facts={}, ended=f"failed: {last}")

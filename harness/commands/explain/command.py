@@ -150,7 +150,7 @@ def _onto_page(found: Explained, runs: str) -> str:
     from harness.report.rejudge import as_judged, page_again, rejudge
 
     key = found.suite, found.case
-    path = newest_with(Path(runs).expanduser(), key)
+    path = newest_with(Path(runs), key)
     if path is None:
         return ""
     report = load_report(path.parent, str(path))

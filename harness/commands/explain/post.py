@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import platform
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,15 +21,15 @@ from typing import Any, Final, cast
 from harness.commands.explain.excerpts import Around
 from harness.commands.explain.repro import fill
 from harness.core.case import Case, Device
-from harness.core.environment import environment, installed
+from harness.core.environment import environment, version_of
 from harness.core.errors import ParityError
+from harness.core.program import ProgramEnd, ended
 from harness.core.record import CaseRecord
 from harness.core.runtime import Runtime, runs_exported, runtime
 from harness.core.text import count, operator
 from harness.engine.engine import Engine
 from harness.engine.environments import installed_versions, python_of
 from harness.engine.excerpt import Excerpt, Redraw
-from harness.engine.host import signal_name
 from harness.engine.store import Store
 from harness.suite.judge import Judge
 from harness.suite.schema import Limits
@@ -279,8 +278,8 @@ def shown(case: Case, folder: Path) -> str:
     if target is not None:
         python = str(python_of(runtime(case.backend), target.version))
     found = said(python, folder)
-    if not found.differs:
-        says = found.end if found.code else "the two agree"
+    if not differs(found):
+        says = found.words if found.code else "the two agree"
         msg = (
             "the harness saw the divergence in drawn numbers, and the script that "
             f"`--post` wrote does not show it: {says}. `parity repro` without --post "
@@ -336,7 +335,7 @@ def _converter(case: Case, record: CaseRecord) -> str:
     made: Any = (record.artifacts or {}).get(case.backend, {}).get("meta", {})
     if Path(str(made.get("converter", ""))).is_absolute():
         return "Converted by a native converter, whose version is not known"
-    (here, *_) = installed(declared.distributions).values()
+    here = version_of(declared)
     return f"Converted by {declared.title} {case.variant.converter or here}"
 
 
@@ -345,57 +344,20 @@ def versions_table(declared: Runtime, folder: Path) -> str:
     rows = []
     for version, python in installed_versions(declared).items():
         found = said(str(python), folder)
-        right = "right" if found.code == 0 else without_paths(found.end)
-        rows.append(f"| {version} | {'differs' if found.differs else right} |")
+        right = "right" if found.code == 0 else without_paths(found.words)
+        rows.append(f"| {version} | {'differs' if differs(found) else right} |")
     if not rows:
         return ""
     head = "\nThe same file in other versions:\n\n| version | result |\n|---|---|"
     return "\n".join((head, *rows, ""))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
-    """How a script ended.
-
-    Attributes:
-        code: Its exit code; below 0 for a signal.
-        text: What it printed.
-
-    """
-
-    code: int
-    text: str
-
-    @property
-    def differs(self) -> bool:
-        """Whether it found the difference; an exception ends with 1 as well."""
-        return self.code == 1 and any(
-            word in self.text for word in ("rms ", ", expected shape [")
-        )
-
-    @property
-    def end(self) -> str:
-        """The last thing that it said; a crash says nothing."""
-        lines = self.text.splitlines()
-        if self.code < 0:
-            return f"crashes by {signal_name(-self.code)}"
-        return lines[-1] if lines else f"ends with exit code {self.code}"
+def differs(script: ProgramEnd) -> bool:
+    """Whether the script found the difference; an exception ends with 1 as well."""
+    words = ("rms ", ", expected shape [")
+    return script.code == 1 and any(word in script.text for word in words)
 
 
-def said(python: str, folder: Path) -> Said:
+def said(python: str, folder: Path) -> ProgramEnd:
     """Run the script, and return how it ended."""
-    try:
-        done = subprocess.run(
-            [python, "-I", "-c", RUN],
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=_LIMIT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return Said(code=2, text=f"no end within {_LIMIT_S} s")
-    return Said(code=done.returncode, text=done.stdout.strip())
+    return ended([python, "-I", "-c", RUN], folder, limit_s=_LIMIT_S)

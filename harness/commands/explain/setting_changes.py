@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from harness.core.case import AT, EXPORTERS, GIVEN, HERE, Case, Variant
-from harness.core.environment import installed
+from harness.core.environment import version_of
 from harness.core.runtime import EXACT, Setting, runtime
 from harness.core.toml_file import dotted
 
@@ -145,7 +145,7 @@ def _changes_of_place(case: Case) -> Iterator[SettingChange]:
             named = f"version {target.name}" if target.version else target.name
             cause = f"right in float32 arithmetic, wrong in {named}'s float16"
         yield _change("device", f'precision = "{exact}"', cause, **precision)
-    here = next(iter(installed(declared.distributions).values()), "")
+    here = version_of(declared)
     if target is None or not here:
         return
     name, cause = f'targets = ["{HERE}"]', f"right here, wrong on {target.name}"

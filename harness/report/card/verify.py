@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
 
 import numpy as np
 from msgspec import structs
 
 from harness.core.errors import SuiteError
+from harness.core.program import ended
 from harness.core.runtime import runtime
 from harness.core.text import few, in_floors
 from harness.judge.value import Verdict, judge
@@ -29,7 +28,6 @@ from harness.report.card.form import Card, CardCase, Output, digest
 from harness.runtimes.target import bundle_run
 from harness.runtimes.target.traced import about
 
-_LIMIT_S: Final = 600
 YES, NO, SKIPPED, LISTED = "yes", "no", "not run", "not checked"
 
 
@@ -189,25 +187,7 @@ def _assemble(
 
 def _run(bundle: Path) -> str:
     """Run a bundle; return why it failed, or an empty text."""
-    try:
-        done = subprocess.run(
-            [sys.executable, "run.py", "--name", "here"],
-            cwd=bundle,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=_LIMIT_S,
-            check=False,
-            # A Python that finds modules beside a suite would import them there too.
-            env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
-        )
-    except subprocess.TimeoutExpired:
-        return f"no end within {_LIMIT_S} s"
-    if done.returncode == 0:
-        return ""
-    if done.returncode < 0:
-        return f"signal {-done.returncode}"
-    lines = done.stdout.strip().splitlines()
-    return lines[-1] if lines else f"exit code {done.returncode}"
+    # A Python that finds modules beside a suite would import them there too.
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    done = ended([sys.executable, "run.py", "--name", "here"], bundle, env)
+    return done.words if done.code else ""

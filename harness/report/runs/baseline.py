@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import lzma
-import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -21,6 +20,7 @@ from pathlib import Path
 import msgspec
 
 from harness.core.comparison import Comparison
+from harness.core.environment import printed
 from harness.core.errors import ParityError
 from harness.core.outcome import Outcome
 from harness.core.pipeline import PAIRS
@@ -248,18 +248,7 @@ def _rounded(value: float, digits: int = DIGITS) -> float:
 
 def git_user() -> str:
     """Return the name of git's user here; empty if there is none."""
-    try:
-        done = subprocess.run(
-            ["git", "config", "user.name"],
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=10,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip()
+    return printed("git", "config", "user.name")
 
 
 def save_baseline(baseline: Baseline, folder: Path) -> Path:

@@ -25,7 +25,7 @@ from harness.suite.suite import load_suite
 
 def baselines_beside(runs: Path) -> Path:
     """Return the folder of baselines that belongs to a folder of runs."""
-    return runs.expanduser().parent / "baselines"
+    return runs.parent / "baselines"
 
 
 def load_either(name: str, *, runs: Path, baselines: Path) -> Report:

@@ -25,8 +25,8 @@ from harness.core.errors import StageError
 from harness.core.onnx_header import Port
 from harness.core.outcome import Outcome
 from harness.core.probes import Probe
+from harness.core.program import signal_name
 from harness.engine.environments import python_of
-from harness.engine.host import signal_name
 from harness.runtimes.graph.onnx_graph import origin_of
 from harness.runtimes.mnn import MODEL, RUNTIME, WEIGHTS, file
 

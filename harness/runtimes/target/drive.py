@@ -26,9 +26,10 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from harness.core.case import Device, Target
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
+from harness.core.program import signal_name
 from harness.core.runtime import Runtime
 from harness.engine.environments import python_of
-from harness.engine.host import last_words, signal_name
+from harness.engine.host import last_words
 from harness.runtimes.session import Feeds, not_installed
 from harness.runtimes.target import agent
 

@@ -39,6 +39,16 @@ def test_an_empty_store_is_no_error(words, tmp_path, capsys):
     assert str(tmp_path) in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "command", [["show"], ["report"], ["nodes", "last", "case"], ["diff", "a", "b"]]
+)
+def test_a_tilde_is_the_home_of_the_user(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    assert main([*command, "--runs=~/runs"]) == 2
+    assert f" under {tmp_path / 'runs'}" in capsys.readouterr().err
+
+
 # What the key Tab does: bash fills COMP_WORDS and reads COMPREPLY.
 TAB = """
 cd "$1" && shift

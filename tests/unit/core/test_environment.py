@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.core import environment as subject
-from harness.core.environment import Environment, environment
+from harness.core.environment import Environment, environment, printed
 
 ROOT = Path(__file__).parents[3]
 
@@ -111,7 +111,7 @@ def test_a_folder_without_git_has_no_commit(tmp_path):
 
 
 def test_a_missing_command_says_nothing():
-    assert subject._said("no-such-command-anywhere") == ""
+    assert printed("no-such-command-anywhere") == ""
 
 
 def test_the_packages_of_record_are_dependencies():

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.core.case import Case, Device, ExportSettings, Sample, Source, Variant
+from harness.core.case import Case, Device, ExportSettings, Sample, Variant
 from harness.core.entry import Entry
 from harness.core.outcome import Outcome
 from harness.core.record import LAYERS, OUTPUTS, load_record, save_record
@@ -19,7 +19,6 @@ from harness.engine.store import Store
 from harness.engine.worker_pool import Progress
 from harness.recipes import describe
 from harness.suite.schema import Limits
-from tests.unit import nets
 
 SHAPES = (("batch", 2), ("height", 8), ("width", 12))
 LIMITS = Limits(timeout_s=200, jobs=2)
@@ -35,12 +34,6 @@ def case(component, backend, settings=DYNAMO, kind="fp32", **changes):
     fields = {"device": Device(threads=1), "samples": SAMPLES, **changes}
     variant = Variant(name=kind, backend=backend, kind=kind)
     return Case(component=component, export=settings, variant=variant, **fields)
-
-
-@pytest.fixture(scope="module")
-def source(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("checkpoint") / "small"
-    return Source(path=nets.small_checkpoint(folder), seed=0)
 
 
 @pytest.fixture(scope="module")

@@ -2,135 +2,28 @@
 
 import json
 import shutil
-import sys
 from dataclasses import replace
-from functools import partial
-from importlib.metadata import version
-from types import SimpleNamespace
 
 import pytest
 
 from harness.core.case import (
-    Device,
     ExportSettings,
-    ForeignModel,
-    Sample,
     Source,
-    Variant,
 )
 from harness.core.digest import digest_value
-from harness.core.environment import environment
 from harness.core.runtime import runtimes
 from harness.core.settings import RUNS
 from harness.engine import keys
-from harness.engine.deployed import Reading
-from harness.engine.excerpt import Spot
-from harness.engine.store import Store
 from harness.recipes import describe
-from harness.suite.suite import load_suite
 from tests.unit import nets
-
-SHAPES = (("batch", 2), ("height", 8), ("width", 12))
-ONNX, OTHER_ONNX, *_ = (nets.DIGITS.parent / "exported").rglob("*.onnx")
-
-
-@pytest.fixture(scope="module")
-def source(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("checkpoint") / "small"
-    return Source(path=nets.small_checkpoint(folder), seed=0)
-
-
-def stored(root, data):
-    def build(folder):
-        (folder / "model.onnx").write_bytes(data)
-        return {}
-
-    return Store(root=root).make("onnx", {"data": data.decode()}, build)
-
-
-@pytest.fixture(scope="module")
-def given(source, tmp_path_factory):
-    """All that keys are made from; a test moves one part of it."""
-    folder = tmp_path_factory.mktemp("given")
-    for name in ("file.mnn", "other.mnn", "picture", "converter", "lora.safetensors"):
-        (folder / name).write_text(name)
-    unet = describe("unet", "unet", source)
-    entry = stored(folder, b"graph")
-    foreign = ForeignModel(onnx=ONNX, converted=(("mnn", folder / "file.mnn"),))
-    return SimpleNamespace(
-        folder=folder,
-        component=unet,
-        foreign=replace(unet, foreign=foreign),
-        sample=Sample(profile="realistic", index=1, shapes=SHAPES),
-        settings=ExportSettings(),
-        shapes=SHAPES,
-        traced=[[2, 4, 8, 12]],
-        graph=entry,
-        graph_key={"a": 1},
-        inputs=entry,
-        device=Device(),
-        layers=True,
-        variant=Variant(name="fp32", backend="mnn", kind="fp32"),
-        native=None,
-        calibration=(),
-        reading=Reading(sample="s", inputs=entry, reference=entry, layers=True),
-        spot=Spot(probe="v", shown=()),
-        pipeline=load_suite(nets.DIGITS).pipeline_cases[0].pipeline,
-    )
-
-
-def keys_of(given):
-    """Return each kind of entry, or of question, to what makes its key."""
-    shapes, inputs = dict(given.shapes), given.inputs
-
-    def deployed(name):
-        return keys.variant_key(
-            given.graph,
-            replace(given.variant, backend=name),
-            given.native,
-            given.calibration,
-        )
-
-    return {
-        "inputs": lambda: keys.inputs_key(given.component, given.sample),
-        "onnx": lambda: keys.onnx_key(given.component, given.settings, shapes),
-        "foreign onnx": lambda: keys.onnx_key(given.foreign, given.settings, shapes),
-        "program": lambda: keys.program_key(
-            given.component, given.settings, given.traced
-        ),
-        "reference": lambda: keys.reference_key(
-            given.graph_key, inputs, given.device, layers=given.layers
-        ),
-        "input sensitivity": lambda: keys.asked_key(
-            given.component, given.shapes, given.device
-        ),
-        "graph check": lambda: keys.checked_key(given.component, given.graph),
-        "weights": lambda: keys.weights_key(given.component),
-        **{name: partial(deployed, name) for name in runtimes()},
-        "foreign mnn": lambda: keys.converted_key(given.foreign, "mnn"),
-        "excerpt": lambda: keys.excerpt_key(given.graph, given.reading, given.spot),
-        "drawing inputs": lambda: keys.drawing_inputs_key(given.pipeline),
-        "drawing": lambda: keys.drawing_key(given.pipeline, inputs, given.device),
-        "question": lambda: {"q": keys.question(given.component, given.sample)},
-        "drawing question": lambda: {"q": keys.drawing_question(given.pipeline)},
-    }
-
-
-def moved(thing, path, value):
-    """Return a copy of a thing with one part of it replaced."""
-    name, _, rest = path.partition(".")
-    part = getattr(thing, name)
-    if rest:
-        part = moved(part, rest, value)
-    else:
-        part = value(part) if callable(value) else value
-    if isinstance(thing, SimpleNamespace):
-        return SimpleNamespace(**{**vars(thing), name: part})
-    return replace(thing, **{name: part})
-
-
-def digests(given, kind):
-    return digest_value(keys_of(given)[kind]())
+from tests.unit.engine.key_parts import (
+    OTHER_ONNX,
+    SHAPES,
+    digests,
+    keys_of,
+    moved,
+    stored,
+)
 
 
 def renamed(specs):
@@ -389,82 +282,6 @@ def test_whatever_decides_nothing_is_in_no_key(given, kind, path, value):
     assert digests(moved(given, path, value), kind) == digests(given, kind)
 
 
-@pytest.fixture
-def forget():
-    """Code and versions are read once a process; a test of them must leave none."""
-
-    def clear():
-        for read in (keys._code, keys.code_digest, keys._package_code, keys._version):
-            read.cache_clear()
-        for made in (keys._files, keys._recipe_code):
-            made.cache_clear()
-
-    yield clear
-    clear()
-
-
-EXPORT_TOOLS = ("torch", "onnx", "onnxscript", "onnx-ir", "diffusers", "transformers")
-DRAWING_TOOLS = ("torch", "diffusers", "transformers", "numpy", "tokenizers")
-TOOLS = {
-    "inputs": DRAWING_TOOLS,
-    **dict.fromkeys(("onnx", "foreign onnx", "program"), EXPORT_TOOLS),
-    **dict.fromkeys(("input sensitivity", "graph check"), EXPORT_TOOLS),
-    "mnn": ("MNN",),
-    "onnxruntime": ("onnxruntime", "onnxruntime-gpu"),
-    "openvino": ("openvino", "nncf"),
-    "foreign mnn": ("MNN",),
-    "drawing inputs": (*DRAWING_TOOLS, "opencv-python", "opencv-python-headless"),
-    "drawing": DRAWING_TOOLS,
-}
-
-
-@pytest.mark.parametrize(
-    ("kind", "tool"), [(kind, tool) for kind, tools in TOOLS.items() for tool in tools]
-)
-def test_another_version_of_a_tool_remakes_what_it_made(
-    given, monkeypatch, kind, tool, forget
-):
-    before = digests(given, kind)
-
-    forget()
-    monkeypatch.setattr(keys, "version", lambda n: "new" if n == tool else version(n))
-
-    assert digests(given, kind) != before
-
-
-def test_a_runtime_built_again_under_its_version_remakes_its_files(
-    given, monkeypatch, forget
-):
-    before = digests(given, "mnn")
-
-    forget()
-    built = SimpleNamespace(read_text=lambda _: "MNN/lib.so,sha256=another,1")
-    monkeypatch.setattr(keys, "distribution", lambda _: built)
-
-    assert digests(given, "mnn") != before
-
-
-def test_a_library_of_a_native_converter_remakes_its_files(given, tmp_path):
-    shutil.copy(given.folder / "converter", tmp_path / "converter")
-    native = moved(given, "native", str(tmp_path / "converter"))
-    before = digests(native, "mnn")
-    (tmp_path / "express").mkdir()
-    (tmp_path / "express" / "libMNN_Express.so").write_text("a library")
-
-    assert digests(native, "mnn") != before
-
-
-def test_weights_drawn_with_another_instruction_set_are_others(given, monkeypatch):
-    trained = moved(given, "component.source.seed", None)
-    drawn, read = (digests(one, "onnx") for one in (given, trained))
-
-    other = replace(environment(), arch="aarch64")
-    monkeypatch.setattr(keys, "environment", lambda: other)
-
-    assert digests(given, "onnx") != drawn
-    assert digests(trained, "onnx") == read
-
-
 @pytest.mark.parametrize(
     ("name", "recipe"),
     [
@@ -535,112 +352,6 @@ def test_only_the_networks_own_folder_decides_its_graph(given, tmp_path):
             for source in (given.component.source, other)
         )
         assert (digests(here, "onnx") == digests(there, "onnx")) is same
-
-
-FOLDERS = (
-    *("measure", "recipes", "runtimes/diffusion", "runtimes/foreign", "runtimes/graph"),
-    *("runtimes/mnn", "runtimes/onnxruntime", "runtimes/openvino", "runtimes/pytorch"),
-)
-FILES = (
-    *("core/contract.py", "core/foreign_files.py", "core/onnx_header.py"),
-    *("core/probes.py", "runtimes/renamed.py", "runtimes/session.py"),
-    *("measure/name_map.py", "suite/families.py"),
-)
-RULES, NAMED = {*FILES[:4]}, {"measure", "measure/name_map.py"}
-EXPORTED = {*NAMED, "recipes", "runtimes/graph", "runtimes/pytorch", *RULES}
-FOREIGN = {*EXPORTED, "runtimes/foreign", *FILES[4:6]}
-CONVERTED = {"runtimes/graph", *RULES, "runtimes/renamed.py", "measure/name_map.py"}
-PICTURES = {*NAMED, "recipes", "runtimes/diffusion", "runtimes/pytorch"}
-REMADE = {
-    "inputs": {"recipes"},
-    **dict.fromkeys(("onnx", "reference", "input sensitivity"), EXPORTED),
-    "graph check": EXPORTED,
-    **dict.fromkeys(("foreign onnx", "program"), FOREIGN),
-    "weights": {"recipes", "runtimes/pytorch"},
-    "mnn": {*CONVERTED, "runtimes/mnn"},
-    "onnxruntime": {*CONVERTED, "runtimes/onnxruntime"},
-    "openvino": {*CONVERTED, "runtimes/openvino"},
-    "foreign mnn": {*FOREIGN, "runtimes/mnn"},
-    "excerpt": {*NAMED, "runtimes/graph"},
-    "drawing inputs": {*PICTURES, "suite/families.py"},
-    "drawing": {*PICTURES, "suite/families.py"},
-}
-"""Each kind of entry, to the code that decides it."""
-
-
-@pytest.mark.parametrize(
-    "changed",
-    ["my_net", "my_parts", "my_parts_of_parts", "loose/part", "whole/__init__"],
-)
-def test_a_recipe_of_ones_own_is_all_the_code_that_it_imports(
-    changed, tmp_path, monkeypatch, forget
-):
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "whole", raising=False)  # of another folder
-    texts = {
-        "my_net": "import torch\nfrom my_parts import gain\nimport whole.inner",
-        "my_parts": "def gain():\n    import my_parts_of_parts",
-        "my_parts_of_parts": "from loose.part import GAIN",
-        "loose/part": "GAIN = 1",  # no __init__.py stands beside it
-        "whole/__init__": "",
-        "whole/inner": "",
-        "my_other_net": "",
-    }
-    for name, text in texts.items():
-        (tmp_path / f"{name}.py").parent.mkdir(exist_ok=True)
-        (tmp_path / f"{name}.py").write_text(text)
-
-    before = keys._recipe_code("my_net")
-    (tmp_path / f"{changed}.py").write_text(f"{texts[changed]}\n# changed")
-    (tmp_path / "my_other_net.py").write_text("# changed")
-    forget()
-    after = keys._recipe_code("my_net")
-    (tmp_path / "my_other_net.py").write_text("")
-    forget()
-
-    assert after != before
-    assert keys._recipe_code("my_net") == after
-
-
-@pytest.mark.parametrize("part", [*FOLDERS, *FILES])
-def test_a_changed_line_of_code_remakes_what_it_decides_and_nothing_else(
-    part, given, tmp_path, monkeypatch, forget
-):
-    home = tmp_path / "copy" / "harness"
-    ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(keys.HOME, home, ignore=ignored)
-    monkeypatch.setattr(keys, "HOME", home)
-    forget()
-    made = keys_of(given)
-    before = {name: make() for name, make in made.items()}
-
-    inside = (home / part, *sorted((home / part).rglob("[a-z]*.py")))
-    apart = {home / file for file in FILES} - {home / part}
-    changed = next(file for file in inside if file.is_file() and file not in apart)
-    changed.write_text(f"{changed.read_text(encoding='utf-8')}\n# A line.\n")
-    forget()
-
-    remade = {name for name in before if before[name] != made[name]()}
-    assert remade == {name for name, homes in REMADE.items() if part in homes}
-
-
-def test_every_folder_of_code_that_a_worker_runs_is_in_a_key():
-    runtimes = {path.parent for path in (keys.HOME / "runtimes").glob("*/__init__.py")}
-    named = {keys.HOME / folder for folder in FOLDERS}
-
-    # What these find out is in a record, or is the answer to a file's contract.
-    in_records = {keys.HOME / "runtimes" / name for name in ("candidate", "target")}
-    assert runtimes - named == in_records
-
-
-@pytest.mark.parametrize("kind", ["question", "drawing question"])
-def test_a_question_knows_neither_tools_nor_code(given, monkeypatch, kind):
-    asked = digests(given, kind)
-
-    monkeypatch.setattr(keys, "versions", lambda _names: {"torch": "another"})
-    monkeypatch.setattr(keys, "code_digest", lambda _modules: "another")
-
-    assert digests(given, kind) == asked
 
 
 def test_t5_is_found_again_when_a_folder_that_it_does_not_read_changes(tmp_path):

@@ -19,7 +19,7 @@ import pytest
 from harness.core.digest import canonical_json, digest_file, digest_tree, digest_value
 from harness.core.entry import Entry
 from harness.core.errors import SpecError, StoreError
-from harness.engine.store import Store, default_root, limit_bytes, stored_bytes
+from harness.engine.store import Store, limit_bytes, local_root, stored_bytes
 
 KEY = {"component": "unet", "opset": 18}
 
@@ -545,9 +545,9 @@ def test_the_root_comes_from_the_environment_and_stays_where_it_was(
     monkeypatch, tmp_path
 ):
     monkeypatch.setenv("PARITY_STORE", str(tmp_path))
-    assert default_root() == tmp_path
+    assert local_root() == tmp_path
     monkeypatch.delenv("PARITY_STORE")
-    assert default_root().name == "parity-harness"
+    assert local_root().name == "parity-harness"
     monkeypatch.chdir(tmp_path)
     store = Store(root=Path("store"))
     monkeypatch.chdir("/")

@@ -26,16 +26,8 @@ from harness.report.html.page import (
 from harness.report.html.table import short
 from harness.report.runs.diff import Diff, RunChange
 from harness.report.runs.thresholds import Change
-from tests.unit.found import cells, found_in
+from tests.unit.found import cells
 from tests.unit.reports import CASE, chain, output, record, row
-
-
-@pytest.fixture
-def found(tmp_path):
-    def find(*records, **about):
-        return found_in(tmp_path, records, **about)
-
-    return find
 
 
 def unpacked(text):

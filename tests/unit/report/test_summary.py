@@ -18,7 +18,6 @@ from harness.measure.compare import compare
 from harness.report.layers import layer_lines
 from harness.report.markdown import markdown
 from harness.report.summary import DETAILED, summary
-from tests.unit.found import found_in
 from tests.unit.reports import CASE, chain, output, record, row
 
 RAN = {
@@ -28,14 +27,6 @@ RAN = {
     "threads": 1,
     "precision": "high",
 }
-
-
-@pytest.fixture
-def found(tmp_path):
-    def find(*records, **about):
-        return found_in(tmp_path, records, **about)
-
-    return find
 
 
 @pytest.fixture

@@ -216,7 +216,7 @@ def test_the_place_and_the_precision_are_settings(case, device, causes):
 
 def test_a_place_is_not_changed_for_one_that_lacks_the_runtime(monkeypatch):
     at = CASES["vae_decoder/mnn/fp32"]
-    monkeypatch.setattr(setting_changes, "installed", lambda _: {})
+    monkeypatch.setattr(setting_changes, "version_of", lambda _: "")
 
     offered = changes_of(replace(at, device=replace(at.device, target=OLD)), [])
 
