@@ -21,7 +21,7 @@ from harness.suite.stale import refuse_stale
 if TYPE_CHECKING:
     from harness.suite.suite import Suite, Tested
 
-OneCase = TypeVar("OneCase", Case, PipelineCase)
+OneCase = TypeVar("OneCase", bound=Case | PipelineCase)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
