@@ -517,8 +517,14 @@ def _self_rows(name: str, entry: Entry, sample: str = "") -> Iterator[Row]:
 def _self_row(
     name: str, sample: str, probe: str, comparison: Comparison, looks: str = ""
 ) -> Row:
-    about = {"module": "", "op": "output", "looks": looks}
-    return Row(sample=sample, what=name, probe=probe, comparison=comparison, **about)
+    return Row(
+        sample=sample,
+        what=name,
+        probe=probe,
+        module="",
+        comparison=comparison,
+        looks=looks,
+    )
 
 
 def _lost(what: str) -> StageError:

@@ -10,7 +10,7 @@ import functools
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from msgspec import structs
 
@@ -283,7 +283,7 @@ def first_tier(made: Collection[str]) -> str:
     return max(tiers, key=TIER_NAMES.index)
 
 
-def parse_changes(texts: Iterable[str]) -> dict[str, float]:
+def parse_changes(texts: Iterable[str]) -> dict[str, Any]:
     """Parse the values of ``--set``.
 
     >>> parse_changes(["rtol=1e-3", "atol=1e-4"])

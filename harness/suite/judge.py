@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from harness.core.pipeline import Tested
     from harness.suite.suite import Suite
 
-OneCase = TypeVar("OneCase", Case, PipelineCase)
+OneCase = TypeVar("OneCase", bound=Case | PipelineCase)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

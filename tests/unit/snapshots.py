@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from harness.core.record import ISOLATED
+from harness.core.record import ISOLATED, SELF
 from harness.engine.run_folder import SCHEMA, report_of
 from harness.report.run_diff import diff_lines
 from harness.report.runs.diff import diff
@@ -30,7 +30,7 @@ def report(*records, verdicts=(), id_="2026-11-20T10-00-00", **about):
     """A report's JSON; every check of every record is within unless said otherwise."""
     told = {one["id"]: one for one in verdicts}
     for made in records:
-        for what in {row.what: row for row in made.rows}.keys() - {ISOLATED}:
+        for what in {row.what: row for row in made.rows}.keys() - {ISOLATED, *SELF}:
             told.setdefault(f"{made.case}/{what}", verdict(f"{made.case}/{what}"))
     data = {
         "schema": SCHEMA,

@@ -24,7 +24,14 @@ from harness.core.environment import printed
 from harness.core.errors import ParityError
 from harness.core.outcome import Outcome
 from harness.core.pipeline import PAIRS
-from harness.core.record import ISOLATED, CaseRecord, Row, labels, suite_prefixes
+from harness.core.record import (
+    ISOLATED,
+    SELF,
+    CaseRecord,
+    Row,
+    labels,
+    suite_prefixes,
+)
 from harness.core.text import count, few
 from harness.core.whole_file import write_whole
 from harness.engine.run_folder import Report, compact, refuse_damaged, report_of
@@ -225,7 +232,7 @@ def _short_record(record: CaseRecord, suite: str) -> CaseRecord:
                 comparison=_short_comparison(row.comparison),
             )
             for row in record.rows
-            if row.what != ISOLATED
+            if row.what not in {ISOLATED, *SELF}
         ),
     )
 
