@@ -20,6 +20,7 @@ from harness.core.case import (
 )
 from harness.core.digest import digest_value
 from harness.core.environment import environment
+from harness.core.rounding import Trials
 from harness.core.runtime import runtimes
 from harness.core.settings import RUNS
 from harness.engine import keys
@@ -76,6 +77,8 @@ def given(source, tmp_path_factory):
         reading=Reading(sample="s", inputs=entry, reference=entry, layers=True),
         spot=Spot(probe="v", shown=()),
         pipeline=load_suite(nets.DIGITS).pipeline_cases[0].pipeline,
+        trials=((("conv_in", 4),),),
+        values={"inputs": {"s": "digest"}},
     )
 
 
@@ -91,6 +94,14 @@ def keys_of(given):
             given.calibration,
         )
 
+    trials = Trials(
+        backend="mnn",
+        component=given.component,
+        artifact=given.graph,
+        model="model.mnn",
+        device=given.device,
+        trials=given.trials,
+    )
     return {
         "inputs": lambda: keys.inputs_key(given.component, given.sample),
         "onnx": lambda: keys.onnx_key(given.component, given.settings, shapes),
@@ -105,6 +116,7 @@ def keys_of(given):
             given.component, given.shapes, given.device
         ),
         "graph check": lambda: keys.checked_key(given.component, given.graph),
+        "effects": lambda: keys.effects_key(trials, given.values),
         "weights": lambda: keys.weights_key(given.component),
         **{name: partial(deployed, name) for name in runtimes()},
         "foreign mnn": lambda: keys.converted_key(given.foreign, "mnn"),
@@ -232,6 +244,13 @@ MOVES = {
         *DEVICE,
     ],
     "graph check": [*COMPONENT, ("onnx", "graph", "other entry")],
+    "effects": [
+        *COMPONENT,
+        ("artifact", "graph", "other entry"),
+        *DEVICE,
+        ("trials", "trials", ((("conv_in", 5),),)),
+        ("values", "values", {"inputs": {"s": "another digest"}}),
+    ],
     "weights": COMPONENT,
     **dict.fromkeys(runtimes(), DEPLOYED),
     "foreign mnn": [
@@ -414,7 +433,7 @@ TOOLS = {
     "openvino": ("openvino", "nncf"),
     "foreign mnn": ("MNN",),
     "drawing inputs": (*DRAWING_TOOLS, "opencv-python", "opencv-python-headless"),
-    "drawing": DRAWING_TOOLS,
+    **dict.fromkeys(("drawing", "effects"), DRAWING_TOOLS),
 }
 
 
@@ -556,6 +575,7 @@ REMADE = {
     **dict.fromkeys(("onnx", "reference", "input sensitivity"), EXPORTED),
     "graph check": EXPORTED,
     **dict.fromkeys(("foreign onnx", "program"), FOREIGN),
+    "effects": {*EXPORTED, "runtimes/mnn"},
     "weights": {"recipes", "runtimes/pytorch"},
     "mnn": {*CONVERTED, "runtimes/mnn"},
     "onnxruntime": {*CONVERTED, "runtimes/onnxruntime"},
