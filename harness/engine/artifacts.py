@@ -9,7 +9,10 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
+
+from msgspec import msgpack
 
 from harness.core.case import (
     Case,
@@ -28,6 +31,7 @@ from harness.core.memory import Need
 from harness.core.outcome import Outcome
 from harness.core.pipeline import Pipeline, PipelineCase, RoleFile
 from harness.core.record import SELF, Row
+from harness.core.rounding import Effects, Trials
 from harness.core.runtime import formats, is_made, reference_host, runtime
 from harness.engine import export_files, keys, tasks
 from harness.engine.deployed import Deployed, Reading
@@ -44,6 +48,7 @@ from harness.suite.forecast import (
 )
 
 _NOTHING = Comparison(expected_shape=())
+_EFFECTS = "effects.msgpack"
 
 
 class Artifacts:
@@ -302,6 +307,44 @@ class Artifacts:
             failure=Outcome.CONVERT,
         )
         return entry
+
+    def effects(
+        self,
+        host: str,
+        task: str,
+        given: Trials,
+        values: Mapping[str, object],
+        *rest: object,
+        need: Need | None,
+    ) -> Effects:
+        """Return the effects of rounded weights; make the trials if they are missing.
+
+        Args:
+            host: Host of the worker process.
+            task: Name of the function that makes the trials.
+            given: The trials.
+            values: What decides the values that the trials move.
+            *rest: Further arguments of the function.
+            need: Memory that the trials need.
+
+        """
+
+        def build(folder: Path) -> Mapping[str, object]:
+            result = self.worker_pool.job(
+                host,
+                task,
+                *(given, *rest),
+                subject=given.component.name,
+                label=f"{given.component.name}: rounded weights",
+                failure=Outcome.REFERENCE,
+                need=need,
+            )
+            # JSON has no NaN, which says that a trial could not be made.
+            (folder / _EFFECTS).write_bytes(msgpack.encode(result.value))
+            return {}
+
+        entry = self.store.make("effects", keys.effects_key(given, values), build)
+        return msgpack.decode(entry.file(_EFFECTS).read_bytes(), type=Effects)
 
     def need(self, case: Case, host: str, samples: Sequence[Sample]) -> Need | None:
         """Return the memory that a stage of a case needs; None if it is unknown."""

@@ -380,7 +380,9 @@ class Engine(AbstractContextManager["Engine"]):
         """
         readings = self._artifacts.prepare(case, case.samples)
         samples = [(sample.id, one.inputs) for sample, one in readings.items()]
-        return self._effects("torch", tasks.OUTPUT_EFFECTS, case, trials, samples)
+        inputs = {name: keys.contents(entry) for name, entry in samples}
+        task = tasks.OUTPUT_EFFECTS
+        return self._effects("torch", task, case, trials, {"inputs": inputs}, samples)
 
     def drawing_effects(
         self, drawing: PipelineCase, role: str, trials: Sequence[Bits]
@@ -398,11 +400,13 @@ class Engine(AbstractContextManager["Engine"]):
         """
         case = dict(drawing.roles)[role]
         assert case is not None  # noqa: S101  # as above
+        pipeline = drawing.pipeline
         inputs, _ = self.drawing(drawing)
-        rest = (drawing.pipeline, role, inputs, self._worker_pool.memory_gib)
+        drawn = keys.drawing_key(pipeline, inputs, drawing.device)
+        rest = (pipeline, role, inputs, self._worker_pool.memory_gib)
         need = pipeline_need(drawing, self._artifacts.weights)
-        task = tasks.DRAWING_EFFECTS
-        return self._effects("pipeline", task, case, trials, *rest, need=need)
+        task, values = tasks.DRAWING_EFFECTS, {"drawing": drawn, "role": role}
+        return self._effects("pipeline", task, case, trials, values, *rest, need=need)
 
     def _effects(
         self,
@@ -410,9 +414,11 @@ class Engine(AbstractContextManager["Engine"]):
         task: str,
         case: Case,
         trials: Sequence[Bits],
+        values: Mapping[str, object],
         *rest: object,
         need: Need | None = None,
     ) -> Effects:
+        """Return the stored effects of trials; `values` decide the rounded values."""
         artifact, model = self.file(case)
         given = Trials(
             backend=case.backend,
@@ -423,16 +429,7 @@ class Engine(AbstractContextManager["Engine"]):
             trials=tuple(trials),
         )
         need = need or self._artifacts.need(case, host, case.samples)
-        result = self._worker_pool.job(
-            host,
-            task,
-            *(given, *rest),
-            subject=case.id,
-            label=f"{case.component.name}: rounded weights",
-            failure=Outcome.REFERENCE,
-            need=need,
-        )
-        return cast("Effects", result.value)
+        return self._artifacts.effects(host, task, given, values, *rest, need=need)
 
     def isolate(self, case: Case, sample: Sample) -> tuple[Row, ...]:
         """Run a case's operators on the reference's own inputs, for one sample.

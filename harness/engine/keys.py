@@ -35,6 +35,7 @@ from harness.core.entry import Entry
 from harness.core.environment import environment, installed
 from harness.core.foreign_files import weight_files
 from harness.core.pipeline import T5_TOKENS, Pipeline
+from harness.core.rounding import Trials
 from harness.core.runtime import Runtime, formats, onnx_runtime, runtime, runtimes
 from harness.core.settings import RUNS
 from harness.engine.deployed import Deployed, Reading
@@ -237,6 +238,22 @@ def checked_key(component: Component, onnx: Entry) -> dict[str, object]:
         "onnx": contents(onnx),
         "code": code_digest(_EXPORTED),
         "tools": installed(_EXPORT_TOOLS),
+    }
+
+
+def effects_key(given: Trials, values: Mapping[str, object]) -> dict[str, object]:
+    """Return the key of the effects of rounded weights on some values.
+
+    `values` say which they are: the inputs of a component, or the key of a drawing.
+    """
+    return {
+        "component": _component(given.component),
+        "artifact": contents(given.artifact),
+        "device": given.device.settings,
+        "trials": given.trials,
+        "values": values,
+        "code": [code_digest(_EXPORTED), _runtime_code(runtime(given.backend))],
+        "tools": installed(_DRAWING_TOOLS),
     }
 
 

@@ -19,17 +19,20 @@ from harness.commands.plan.search import (
     errors_by_bits,
     stored_size,
     summed,
+    tried,
 )
 from harness.core.case import Variant
 from harness.core.errors import ParityError, SuiteError
-from harness.core.rounding import FLOAT, Effects
+from harness.core.rounding import FLOAT
 from harness.core.runtime import Mixed
 
 MOST_CONVERSIONS = 8
 """Number of conversions that a search may make."""
 
-_BUDGETS = (1.6, 1.3, 1.1, 1.0, 0.9, 0.75, 0.6, 0.4, 0.2, 0.05)
-"""Sums of single errors that are tried, as shares of the limits."""
+_ROUNDS = 8
+"""Number of plans that are measured whole in PyTorch before one is converted."""
+_MOST_CHANGE = 4.0
+"""Factor by which a budget changes at most from one of them to the next."""
 _ROOM = 0.97
 """Share of the limits that a plan may use in PyTorch; the runtime has errors too."""
 _TIGHTER = 0.9
@@ -204,7 +207,7 @@ class Planner:
         raise SuiteError(msg)
 
     def _measured(self) -> tuple[Layer, ...]:
-        """Round each layer alone with the fewest bits, and return all layers."""
+        """Round each layer alone, and return all layers."""
         place, mixed, module = self._place, self._mixed, self._module
         artifact, model = place.engine.file(place.case)
         path = artifact.file(model)
@@ -219,8 +222,8 @@ class Planner:
                 "there is nothing to choose."
             )
             raise SuiteError(msg)
-        lowest = mixed.bits[-1]
-        trials = [tuple((one.name, lowest) for one in group) for group in every]
+        number = tried(mixed.bits)
+        trials = [tuple((one.name, number) for one in group) for group in every]
         effects = place.effects(trials)
         self._limits = place.limits(effects)
         layers = []
@@ -235,7 +238,7 @@ class Planner:
                         bits: sum(module.stored_bytes(one, bits) for one in group)
                         for bits in mixed.bits
                     },
-                    errors=errors_by_bits(lowest, mixed.bits, shares)
+                    errors=errors_by_bits(number, mixed.bits, shares)
                     if measured
                     else {},
                 )
@@ -259,33 +262,29 @@ class Planner:
     ) -> tuple[list[int], dict[str, float]]:
         """Return the smallest plan that holds in PyTorch, and its additivity.
 
-        Sums of single errors are only an estimate. So the plans of several budgets are
-        measured whole, and then those of budgets between the best two.
+        Sums of single errors are only an estimate. So a plan is measured whole, and the
+        budget of each value is then corrected by what its sum missed.
         """
-        scales = [margin * scale for scale in _BUDGETS]
-        best, ratio, scale = self._best(layers, scales, margin)
-        if scale != scales[0]:
-            above = scales[scales.index(scale) - 1]
-            steps = [(scale / above) ** (at / 5) for at in range(1, 5)]
-            finer = self._best(layers, [above * step for step in steps], margin)
-            if stored_size(layers, finer[0]) < stored_size(layers, best):
-                best, ratio, _ = finer
-        return best, ratio
-
-    def _best(
-        self, layers: tuple[Layer, ...], scales: Sequence[float], margin: float
-    ) -> tuple[list[int], dict[str, float], float]:
-        plans = [choose(layers, scale) for scale in scales]
-        whole = self._place.effects([bits_of(layers, plan) for plan in plans])
-        for plan, scale, shares in zip(plans, scales, self._whole(whole), strict=True):
-            if max(shares) <= _ROOM * margin and any(bits < FLOAT for bits in plan):
-                sums = summed(layers, plan)
+        target = _ROOM * margin
+        budgets = [margin] * len(self._limits)
+        best, ratio = [FLOAT] * len(layers), dict[str, float]()
+        for _ in range(_ROUNDS):
+            plan = choose(layers, budgets)
+            if set(plan) == {FLOAT}:
+                break
+            effects = self._place.effects([bits_of(layers, plan)])
+            whole = self._shares(effects.errors[0])
+            sums = summed(layers, plan)
+            is_smaller = stored_size(layers, plan) < stored_size(layers, best)
+            if max(whole) <= target and is_smaller:
+                best = plan
                 ratio = {
-                    whole.rows[row]: one / all_ if all_ else 1.0
-                    for row, one, all_ in zip(self._limits, sums, shares, strict=True)
+                    effects.rows[row]: one / all_ if all_ else 1.0
+                    for row, one, all_ in zip(self._limits, sums, whole, strict=True)
                 }
-                return plan, ratio, scale
-        return [FLOAT] * len(layers), {}, scales[-1]
-
-    def _whole(self, effects: Effects) -> list[list[float]]:
-        return [self._shares(errors) for errors in effects.errors]
+            changes = [target / max(one, target / _MOST_CHANGE) for one in whole]
+            budgets = [
+                budget * max(change, 1 / _MOST_CHANGE)
+                for budget, change in zip(budgets, changes, strict=True)
+            ]
+        return best, ratio

@@ -10,6 +10,7 @@ from typing import Any
 from harness.commands.plan.keep import moved_by
 from harness.commands.plan.place import JudgedFile
 from harness.commands.plan.run import MOST_CONVERSIONS, Found
+from harness.commands.plan.search import tried
 from harness.core.settings import near
 from harness.core.text import Line, count, few, in_bytes, in_seconds, wrapped
 from harness.report.plans import bits_words, moved_words, share_words, shares_of, why
@@ -71,17 +72,17 @@ def _largest(found: Found) -> Iterator[Line]:
     most = max(found.bits)
     if most == min(found.bits):
         return
-    lowest = min(bits for bits in found.layers[0].costs)
+    number = tried(found.layers[0].costs)
     kept = [
         layer
         for layer, bits in zip(found.layers, found.bits, strict=True)
         if bits == most
     ]
-    kept.sort(key=lambda layer: -layer.share(lowest))
-    names = [f"{one.name} ({one.share(lowest):.0%})" for one in kept]
+    kept.sort(key=lambda layer: -layer.share(number))
+    names = [f"{one.name} ({one.share(number):.0%})" for one in kept]
     text = (
         f"In {bits_words(most)}, with the share of the bound that each alone would "
-        f"use in {lowest} bits: {few(names, _SHOWN)}."
+        f"use in {number} bits: {few(names, _SHOWN)}."
     )
     yield from wrapped(text, indent=" ")
 
@@ -105,14 +106,11 @@ def layer_lines(record: Mapping[str, Any], layer: Mapping[str, Any]) -> Iterator
     if not shares:
         yield from wrapped(why(layer), indent=" ")
         return
-    lowest = min(shares)
-    every = sorted(
-        (max(map(float, one["shares"].values()), default=0.0))
-        for one in record["layers"]
-    )
-    rank = len(every) - every.index(max(shares.values()))
+    number = tried(shares)
+    every = sorted(one["shares"].get(str(number), 0.0) for one in record["layers"])
+    rank = len(every) - every.index(shares[number])
     yield from wrapped(
-        f"With {lowest} bits this layer alone would use {share_words(shares[lowest])} "
+        f"With {number} bits this layer alone would use {share_words(shares[number])} "
         f"of the bound of {record['within']}: number {rank} of "
         f"{count(len(every), 'layer')}.",
         indent=" ",

@@ -107,7 +107,7 @@ RUNTIME = Runtime(
     # ``--fp16`` is not among these: it makes every layer float16, whatever the file
     # of a plan says (MNN 3.6.1).
     mixed=Mixed(
-        bits=(32, 8, 7, 6, 5, 4),
+        bits=(32, 8, 7, 6, 5, 4, 3, 2),
         variants=("int8-weights", "int4-weights"),
         origin="int8-weights",
         flag="--compressionParamsFile=",

@@ -55,4 +55,6 @@ def given(source, tmp_path_factory):
         reading=Reading(sample="s", inputs=entry, reference=entry, layers=True),
         spot=Spot(probe="v", shown=()),
         pipeline=load_suite(nets.DIGITS).pipeline_cases[0].pipeline,
+        trials=((("conv_in", 4),),),
+        values={"inputs": {"s": "digest"}},
     )

@@ -5,6 +5,7 @@ from functools import partial
 from types import SimpleNamespace
 
 from harness.core.digest import digest_value
+from harness.core.rounding import Trials
 from harness.core.runtime import runtimes
 from harness.engine import keys
 from harness.engine.store import Store
@@ -34,6 +35,14 @@ def keys_of(given):
             given.calibration,
         )
 
+    trials = Trials(
+        backend="mnn",
+        component=given.component,
+        artifact=given.graph,
+        model="model.mnn",
+        device=given.device,
+        trials=given.trials,
+    )
     return {
         "inputs": lambda: keys.inputs_key(given.component, given.sample),
         "onnx": lambda: keys.onnx_key(given.component, given.settings, shapes),
@@ -48,6 +57,7 @@ def keys_of(given):
             given.component, given.shapes, given.device
         ),
         "graph check": lambda: keys.checked_key(given.component, given.graph),
+        "effects": lambda: keys.effects_key(trials, given.values),
         "weights": lambda: keys.weights_key(given.component),
         **{name: partial(deployed, name) for name in runtimes()},
         "foreign mnn": lambda: keys.converted_key(given.foreign, "mnn"),

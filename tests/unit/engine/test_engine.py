@@ -18,6 +18,7 @@ from harness.engine.engine import Engine
 from harness.engine.store import Store
 from harness.engine.worker_pool import Progress
 from harness.recipes import describe
+from harness.runtimes.mnn.file import stored
 from harness.suite.schema import Limits
 
 SHAPES = (("batch", 2), ("height", 8), ("width", 12))
@@ -172,6 +173,28 @@ def test_a_second_run_makes_and_asks_nothing_and_measures_the_same(
     assert known.contract
     assert not [one for one in said if "each input" in one.detail]
     assert contents(engine.store) == before
+
+
+def test_effects_of_rounded_weights_are_measured_once(engine, unet):
+    here = case(unet, "mnn", samples=SAMPLES[1:])
+    file, model = engine.file(here)
+    first, second, *_ = (layer.name for layer in stored(file.file(model)))
+    trials = [((first, 4),), ((second, 4),)]
+    said: list[Progress] = []
+
+    def rounded(trials):
+        said.clear()
+        found = another.output_effects(here, trials)
+        return found, any(one.stage == "rounding" for one in said)
+
+    with Engine(engine.store, LIMITS, on_progress=said.append) as another:
+        known, made = rounded(trials)
+        again, made_again = rounded(trials)
+        others, made_others = rounded(trials[::-1])
+
+    assert (made, made_again, made_others) == (True, False, True)
+    assert again == known
+    assert others.errors == known.errors[::-1] != known.errors
 
 
 def test_two_engines_at_once_share_one_graph_and_measure_the_same(source, tmp_path):

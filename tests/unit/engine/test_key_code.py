@@ -39,7 +39,7 @@ TOOLS = {
     "openvino": ("openvino", "nncf"),
     "foreign mnn": ("MNN",),
     "drawing inputs": (*DRAWING_TOOLS, "opencv-python", "opencv-python-headless"),
-    "drawing": DRAWING_TOOLS,
+    **dict.fromkeys(("drawing", "effects"), DRAWING_TOOLS),
 }
 
 
@@ -109,6 +109,7 @@ REMADE = {
     "inputs": {"recipes"},
     **dict.fromkeys(("onnx", "reference", "input sensitivity"), EXPORTED),
     "graph check": EXPORTED,
+    "effects": {*EXPORTED, "runtimes/mnn"},
     **dict.fromkeys(("foreign onnx", "program"), FOREIGN),
     "weights": {"recipes", "runtimes/pytorch"},
     "mnn": {*CONVERTED, "runtimes/mnn"},

@@ -125,6 +125,13 @@ MOVES = {
         *DEVICE,
     ],
     "graph check": [*COMPONENT, ("onnx", "graph", "other entry")],
+    "effects": [
+        *COMPONENT,
+        ("artifact", "graph", "other entry"),
+        *DEVICE,
+        ("trials", "trials", ((("conv_in", 5),),)),
+        ("values", "values", {"inputs": {"s": "another digest"}}),
+    ],
     "weights": COMPONENT,
     **dict.fromkeys(runtimes(), DEPLOYED),
     "foreign mnn": [

@@ -63,6 +63,16 @@ def test_a_larger_budget_makes_no_larger_file():
     assert len({*sizes}) > 1
 
 
+def test_each_value_has_a_budget_of_its_own():
+    layers = drawn(0)
+
+    chosen = choose(layers, (1.0, 0.1))
+
+    assert (np.array(summed(layers, chosen)) <= (1.0, 0.1)).all()
+    size = stored_size(layers, chosen)
+    assert size < stored_size(layers, choose(layers, 0.1))
+
+
 def test_a_layer_that_would_use_the_whole_bound_keeps_more_bits():
     layers = [layer("quiet", 100, 0.01), layer("loud", 100, 50.0)]
 
