@@ -129,6 +129,7 @@ def record_of(found: Found, within: str) -> dict[str, Any]:
             "bits": bits,
             "bytes": layer.costs[bits],
             "costs": layer.costs,
+            "seconds": layer.seconds,
             "shares": {number: layer.share(number) for number in layer.errors},
         }
         for layer, bits in zip(found.layers, found.bits, strict=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.commands.plan.place import JudgedFile
 from harness.commands.plan.run import MOST_CONVERSIONS, Found
-from harness.core.rounding import FLOAT
+from harness.commands.plan.times import bits_words, time_lines
 from harness.core.settings import near
 from harness.core.text import Line, count, few, in_bytes, in_seconds, wrapped
 
@@ -28,7 +28,7 @@ def plan_lines(found: Found) -> Iterator[Line]:
     yield Line(text="")
     bits = Counter(found.bits)
     words = ", ".join(
-        f"{count(bits[number], 'layer')} in {_bits_words(number)}"
+        f"{count(bits[number], 'layer')} in {bits_words(number)}"
         for number in sorted(bits)
     )
     yield from wrapped(f"{words}, of {count(len(found.bits), 'layer')}.", indent=" ")
@@ -47,6 +47,8 @@ def plan_lines(found: Found) -> Iterator[Line]:
         f"at most ({worst.verdict.reason}).",
         indent=" ",
     )
+    if found.times is not None:
+        yield from time_lines(found.times)
     yield Line(
         text=f" {found.conversions} of {MOST_CONVERSIONS} conversions, "
         f"{in_seconds(found.took_s)}",
@@ -77,7 +79,7 @@ def _largest(found: Found) -> Iterator[Line]:
     kept.sort(key=lambda layer: -layer.share(lowest))
     names = [f"{one.name} ({one.share(lowest):.0%})" for one in kept]
     text = (
-        f"In {_bits_words(most)}, with the share of the bound that each alone would "
+        f"In {bits_words(most)}, with the share of the bound that each alone would "
         f"use in {lowest} bits: {few(names, _SHOWN)}."
     )
     yield from wrapped(text, indent=" ")
@@ -95,7 +97,7 @@ def layer_lines(record: Mapping[str, Any], layer: Mapping[str, Any]) -> Iterator
     name = (layer["modules"] or layer["names"])[0]
     bits = int(layer["bits"])
     yield Line(
-        text=f"{name} ({', '.join(layer['names'])}) is stored in {_bits_words(bits)}, "
+        text=f"{name} ({', '.join(layer['names'])}) is stored in {bits_words(bits)}, "
         f"{layer['bytes']:,} bytes."
     )
     shares = {int(number): share for number, share in layer["shares"].items()}
@@ -120,23 +122,31 @@ def layer_lines(record: Mapping[str, Any], layer: Mapping[str, Any]) -> Iterator
         f"{count(len(every), 'layer')}.",
         indent=" ",
     )
-    below = max((number for number in shares if number < bits), default=None)
+    seconds = {int(number): took for number, took in layer["seconds"].items()}
+    if seconds:
+        took = [
+            f"{1e3 * one:.3g} ms in {bits_words(at)}" for at, one in seconds.items()
+        ]
+        text = f"In runs of the uniform files it took {', '.join(took)}."
+        yield from wrapped(text, indent=" ")
+    below = max((n for n in seconds or shares if n < bits), default=None)
     if below is None:
         yield Line(text=" The plan has no fewer bits to give.")
         return
-    saved = layer["costs"][str(bits)] - layer["costs"][str(below)]
+    if seconds and seconds[below] >= seconds[bits]:
+        yield Line(text=f" It is not faster with {bits_words(below)}.")
+        return
+    saved = f"{layer['costs'][str(bits)] - layer['costs'][str(below)]:,} bytes smaller"
+    if seconds:
+        saved = f"{1e3 * (seconds[bits] - seconds[below]):.3g} ms faster"
     more = shares[below] - shares.get(bits, 0.0)
     yield from wrapped(
-        f"With {below} in place of {_bits_words(bits)} it would be {saved:,} bytes "
-        f"smaller and use {_share(more)} more of the bound. Elsewhere that much error "
-        "saves more bytes, or the bound is used up.",
+        f"With {below} in place of {bits_words(bits)} it would be {saved} "
+        f"and use {_share(more)} more of the bound. Elsewhere that much error "
+        f"saves more {'time' if seconds else 'bytes'}, or the bound is used up.",
         indent=" ",
     )
 
 
 def _share(value: float) -> str:
     return f"{100 * value:.3g} %"
-
-
-def _bits_words(bits: int) -> str:
-    return "float32" if bits == FLOAT else f"{bits} bits"
