@@ -108,7 +108,7 @@ def write_planted(
     (folder / "checkpoint" / "config.json").write_text("{}")
     (folder / "planted.py").write_text(Path(__file__).read_text(encoding="utf-8"))
     lines = [f"components = {[*components]}", '[source]\ncheckpoint = "checkpoint"']
-    lines += ["[export]\ndynamic_axes = []"]
+    lines += ['[export]\nexporter = "torchscript"\ndynamic_axes = []']
     for name, options in components.items():
         lines += [f"[component.{name}]", 'recipe = "planted"']
         lines += [f"{key} = {value!r}" for key, value in options.items()]
@@ -116,7 +116,7 @@ def write_planted(
         lines += [f"[backend.{backend}]", 'variants = ["fp32", "int8-weights"]']
         lines += ["threads = 1"]  # of small networks, others would wait for each other
     lines += [f"[[shapes]]\nbatch = {batch}", '[inputs]\nprofiles = ["realistic"]']
-    lines += ["realistic = 2"]
+    lines += ["realistic = 1"]
     (folder / "parity.toml").write_text("\n".join(lines) + "\n")
     text = "".join(_TOLERANCES.format(backend=one) for one in backends)
     (folder / "tolerances.toml").write_text(text)
