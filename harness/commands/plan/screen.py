@@ -122,7 +122,7 @@ def layer_lines(record: Mapping[str, Any], layer: Mapping[str, Any]) -> Iterator
         f"{count(len(every), 'layer')}.",
         indent=" ",
     )
-    seconds = {int(number): took for number, took in layer["seconds"].items()}
+    seconds = {int(number): took for number, took in layer.get("seconds", {}).items()}
     if seconds:
         took = [
             f"{1e3 * one:.3g} ms in {bits_words(at)}" for at, one in seconds.items()

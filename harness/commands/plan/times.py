@@ -20,7 +20,7 @@ from harness.commands.plan.search import Layer
 from harness.core.case import Case, Variant
 from harness.core.errors import ParityError
 from harness.core.rounding import FLOAT
-from harness.core.text import Line, few, wrapped
+from harness.core.text import Line, count, few, wrapped
 
 _ROUNDS = 3
 """Number of times that each uniform file is opened to time its operators."""
@@ -41,7 +41,7 @@ class PlanTimes:
         medians_s: Median time of each file by its name, the plan's last.
         ratios: The plan's time over that of each other file.
         kinds: For each number of bits, the kinds of operators that compute layers with
-            it in the plan's file, and the number of such layers.
+            it in the plan's file, the most frequent first.
 
     """
 
@@ -50,7 +50,7 @@ class PlanTimes:
     threads: int
     medians_s: Mapping[str, float]
     ratios: Mapping[str, Ratio]
-    kinds: Mapping[int, Mapping[str, int]]
+    kinds: Mapping[int, tuple[str, ...]]
 
     def not_faster(self, rivals: Sequence[str]) -> str:
         """Return words about the fastest rival that the plan does not beat, or none."""
@@ -69,7 +69,7 @@ class PlanTimes:
     def arithmetic(self) -> str:
         """A sentence about the operators that the runtime really ran."""
         said = [
-            f"{bits_words(bits)} as {few([*kinds], 3)}"
+            f"{bits_words(bits)} as {few(kinds, 3)}"
             for bits, kinds in sorted(self.kinds.items())
         ]
         text = f"{self.title} runs layers in {', in '.join(said)}."
@@ -172,7 +172,10 @@ class Stopwatch:
             threads=subjects[-1].device.threads,
             medians_s={one.subject.how: _median(one) for one in timings},
             ratios={one.subject.how: _ratio(own, one) for one in others},
-            kinds={number: dict(of.most_common()) for number, of in kinds.items()},
+            kinds={
+                number: tuple(kind for kind, _ in of.most_common())
+                for number, of in kinds.items()
+            },
         )
 
     def _subject(self, variant: Variant) -> Subject:
@@ -189,7 +192,8 @@ def time_lines(times: PlanTimes) -> Iterator[Line]:
         ratio = times.ratios.get(name, "")
         yield Line(text=f" {name:<{_NAME}} {_ms(median_s):>9}   {ratio}".rstrip())
     yield from wrapped(
-        f"Times of {times.inputs}, with {times.threads} threads. {times.arithmetic}",
+        f"Times of {times.inputs}, with {count(times.threads, 'thread')}. "
+        f"{times.arithmetic}",
         indent=" ",
     )
 
