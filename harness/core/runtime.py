@@ -135,20 +135,21 @@ class Mixed:
 
     Attributes:
         bits: Numbers of bits that a layer may have, the largest first; 32 is float32.
-        variants: Built-in variants that give every layer one of these numbers.
+        variants: Built-in variants that give every layer one of these numbers, to that
+            number, the largest first.
         origin: The built-in variant among them that a plan starts from.
         flag: Flag of the converter that has the plan, up to the ``=``.
         in_file: Whether that flag names a file with the text of the plan; else the text
             itself follows the ``=``.
         rounds_inputs: Whether a layer with fewer bits also rounds what it reads.
         module: Module with the functions ``stored``, ``float_weights``, ``rounded``,
-            ``stored_bytes`` and ``plan_text``, and ``rounded_inputs`` if it rounds
-            them; see `harness.runtimes.mnn.layers`.
+            ``stored_bytes``, ``spent_on`` and ``plan_text``, and ``rounded_inputs`` if
+            it rounds them; see `harness.runtimes.mnn.layers`.
 
     """
 
     bits: tuple[int, ...]
-    variants: tuple[str, ...]
+    variants: Mapping[str, int]
     origin: str
     flag: str
     in_file: bool

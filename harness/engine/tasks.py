@@ -69,6 +69,9 @@ OPEN_FILE: Final = "harness.commands.doctor.app:open_file"
 TIME_TURN: Final = "harness.commands.bench.worker:time_turn"
 """Times a component (its runtime's host) or a pipeline (`pipeline`) once."""
 
+CLOCK_OPERATORS: Final = "harness.commands.bench.worker:clock_operators"
+"""Times the operators of a deployed file (the runtime's own host)."""
+
 _PRELOAD: Final = {
     "torch": ("diffusers", "transformers", "harness.runtimes.pytorch.prepare"),
     "pipeline": ("diffusers", "transformers", "harness.runtimes.diffusion.worker"),

@@ -33,19 +33,31 @@ def share_words(share: float) -> str:
     return f"{rounded:,.0f} %" if rounded >= 100 else f"{rounded:g} %"  # noqa: PLR2004
 
 
-def shares_of(layer: Mapping[str, Any]) -> dict[int, float]:
-    """Return the share of the bound that a layer alone uses with each number of bits.
+def by_bits(layer: Mapping[str, Any], name: str) -> dict[int, float]:
+    """Return what a layer of the record has for each number of bits.
 
     Args:
-        layer: A layer of the record. JSON has made its numbers of bits texts.
+        layer: The layer. JSON has made its numbers of bits texts.
+        name: ``shares`` of the bound that it alone uses, ``costs`` in bytes, or
+            ``seconds``, which are absent unless the plan is to be fast.
 
     """
-    return {int(bits): share for bits, share in layer["shares"].items()}
+    return {int(bits): value for bits, value in layer.get(name, {}).items()}
+
+
+def fewer(layer: Mapping[str, Any]) -> int | None:
+    """Return the next lower number of bits of a layer, or None if it saves nothing."""
+    bits, prices = int(layer["bits"]), by_bits(layer, "seconds")
+    prices = prices or by_bits(layer, "costs")
+    below = max((n for n in by_bits(layer, "shares") if n < bits), default=None)
+    if below is None or prices.get(below, prices[bits]) >= prices[bits]:
+        return None
+    return below
 
 
 def why(layer: Mapping[str, Any]) -> str:
     """Return a sentence that says why a layer has its bits and not fewer."""
-    bits, shares = int(layer["bits"]), shares_of(layer)
+    bits, shares = int(layer["bits"]), by_bits(layer, "shares")
     if not shares and layer["modules"]:
         return (
             "With the fewest bits a value is no longer finite, so the layer stays in "
@@ -56,14 +68,19 @@ def why(layer: Mapping[str, Any]) -> str:
             "The converter changed these weights, so they are none of PyTorch's, and "
             "what rounding does to them was not measured: the layer stays in float32."
         )
-    below = max((number for number in shares if number < bits), default=None)
+    below, seconds = fewer(layer), by_bits(layer, "seconds")
+    if below is None and seconds:
+        return "It is not faster with fewer bits."
     if below is None:
         return "The plan has no fewer bits to give."
-    saved = layer["costs"][str(bits)] - layer["costs"][str(below)]
+    costs = by_bits(layer, "costs")
+    saved = f"{costs[bits] - costs[below]:,} bytes smaller"
+    if seconds:
+        saved = f"{1e3 * (seconds[bits] - seconds[below]):.3g} ms faster"
     more = shares[below] - shares.get(bits, 0.0)
     return (
-        f"With {below} in place of {bits_words(bits)} it would be {saved:,} bytes "
-        f"smaller and use {share_words(more)} more of the bound."
+        f"With {below} in place of {bits_words(bits)} it would be {saved} and use "
+        f"{share_words(more)} more of the bound."
     )
 
 

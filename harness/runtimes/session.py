@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from harness.core.case import Device
 from harness.core.errors import StageError
@@ -45,6 +45,26 @@ class Ran:
     threads: int
     precision: str
     detail: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """Time of one operator of a deployed file, as the runtime tells it.
+
+    Attributes:
+        name: The operator's name.
+        kind: The kind of operator that the runtime really ran.
+        reads: Values and weights that it reads; empty if the runtime does not tell.
+        makes: Values that it makes; empty if the runtime does not tell.
+        took_s: Median time over runs, in seconds.
+
+    """
+
+    name: str
+    kind: str
+    reads: tuple[str, ...] = ()
+    makes: tuple[str, ...] = ()
+    took_s: float
 
 
 SAMPLE: ContextVar[str] = ContextVar("sample", default="")
@@ -94,6 +114,13 @@ class Session(Protocol):
                 values alone.
 
         """
+
+
+class ClockedSession(Session, Protocol):
+    """A session of a runtime whose layers can have different numbers of bits."""
+
+    def clock(self, feeds: Feeds, runs: int) -> list[Spent]:
+        """Run as deployed so many times; return each operator's median time."""
 
 
 class Backend(Protocol):
@@ -187,6 +214,10 @@ class _Renamed:
 
     def isolate(self, feeds: Feeds, given: Feeds, on_value: OnValue) -> None:
         self._session.isolate(fed(self._names, feeds), given, on_value)
+
+    def clock(self, feeds: Feeds, runs: int) -> list[Spent]:
+        session = cast("ClockedSession", self._session)
+        return session.clock(fed(self._names, feeds), runs)
 
 
 def check_feeds(feeds: Feeds, wanted: Sequence[str], path: Path) -> None:

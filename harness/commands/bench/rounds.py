@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from harness.commands.bench.timing import (
     TIMING,
@@ -23,8 +23,12 @@ from harness.core.runtime import check_words
 from harness.engine import tasks
 from harness.engine.artifacts import Artifacts, native_converter
 from harness.engine.store import Store
+from harness.engine.worker import JobResult
 from harness.engine.worker_pool import Progress, WorkerPool
 from harness.suite.schema import Limits
+
+if TYPE_CHECKING:
+    from harness.runtimes.session import Spent
 
 
 class Bench(AbstractContextManager["Bench"]):
@@ -135,12 +139,25 @@ class Bench(AbstractContextManager["Bench"]):
             ParityError: The process ended without a time.
 
         """
+        result = self._job(turn, tasks.TIME_TURN)
+        return replace(cast("Round", result.value), peak_bytes=result.peak_bytes)
+
+    def clock(self, turn: Turn) -> list[Spent]:
+        """Return the time of each operator of a component's file, in a new process.
+
+        Raises:
+            ParityError: The process ended without a time.
+
+        """
+        return cast("list[Spent]", self._job(turn, tasks.CLOCK_OPERATORS).value)
+
+    def _job(self, turn: Turn, task: str) -> JobResult:
         host = turn.deployed[0].backend if turn.deployed else "torch"
         if isinstance(turn.what, Pipeline):
             host = "pipeline"
         result = self._worker_pool.job(
             host,
-            tasks.TIME_TURN,
+            task,
             turn,
             subject=turn.id,
             label=turn.id,
@@ -149,4 +166,4 @@ class Bench(AbstractContextManager["Bench"]):
         for file in turn.deployed:
             said = f"{result.import_log}\n{result.log}"
             check_words(turn.id, file.backend, file.device, said)
-        return replace(cast("Round", result.value), peak_bytes=result.peak_bytes)
+        return result

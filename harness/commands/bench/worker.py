@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict
 from multiprocessing.connection import Client
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from harness.commands.bench.timing import (
     TIMING,
@@ -30,12 +30,13 @@ from harness.core.outcome import Outcome
 from harness.core.pipeline import Pipeline, RoleFile
 from harness.engine.host import report_progress
 from harness.measure.trace import load_inputs
-from harness.runtimes.session import Ran, load_backend
+from harness.runtimes.session import Ran, Session, load_backend
 
 if TYPE_CHECKING:
     import numpy as np
 
     from harness.runtimes.diffusion.inputs import PipelineInputs
+    from harness.runtimes.session import ClockedSession, Spent
 
 _TASKS = Path("/proc/self/task")
 
@@ -81,6 +82,25 @@ def time_turn(turn: Turn) -> Round:
             size_bytes=loaded.size_bytes,
             ran=asdict(loaded.ran()),
         )
+
+
+def clock_operators(turn: Turn) -> list[Spent]:
+    """Run a component's deployed file, and return the time of each operator.
+
+    Raises:
+        StageError: The runtime refuses the file or the run.
+
+    """
+    assert isinstance(turn.what, Component)  # noqa: S101  # for mypy
+    feeds, plan = load_inputs(turn.inputs, turn.what), turn.plan
+    (file,) = turn.deployed
+    with _opened(file) as session:
+        session.run(feeds)
+        begin = time.perf_counter()
+        session.run(feeds)
+        runs = int(plan.budget_s / (time.perf_counter() - begin))
+        runs = min(max(runs, plan.least_runs), plan.most_runs)
+        return cast("ClockedSession", session).clock(feeds, runs)
 
 
 def timed_runs(
@@ -163,11 +183,15 @@ def _loading(turn: Turn) -> AbstractContextManager[Loaded]:
 
 @contextmanager
 def _file(file: RoleFile, feeds: Mapping[str, np.ndarray]) -> Iterator[Loaded]:
-    outputs = [spec.name for spec in file.component.outputs]
-    path, size_bytes = file.artifact.file(file.model), file.artifact.size_bytes
-    opened = load_backend(file.backend).open_session(path, file.device, outputs)
-    with opened as session:
+    size_bytes = file.artifact.size_bytes
+    with _opened(file) as session:
         yield Loaded(lambda: session.run(feeds), lambda: session.ran, size_bytes)
+
+
+def _opened(file: RoleFile) -> AbstractContextManager[Session]:
+    outputs = [spec.name for spec in file.component.outputs]
+    path = file.artifact.file(file.model)
+    return load_backend(file.backend).open_session(path, file.device, outputs)
 
 
 def _check(subject: str, component: Component, made: Mapping[str, np.ndarray]) -> None:

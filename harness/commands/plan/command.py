@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,9 @@ from harness.commands.options import STORE, SUITE, given_again, print_lines
 from harness.core.errors import SpecError, SuiteError
 
 if TYPE_CHECKING:
+    from harness.commands.bench.rounds import Bench
     from harness.commands.plan.place import PlanSubject
+    from harness.core.case import Case
     from harness.core.pipeline import PipelineCase
     from harness.engine.engine import Engine
     from harness.judge.tolerance import Tolerance
@@ -35,10 +37,10 @@ _WORDS = ("outputs", "latents", "image")
 )
 @click.option(
     "--objective",
-    type=click.Choice(["size"]),
+    type=click.Choice(["size", "time"]),
     default="size",
     show_default=True,
-    help="What to make small.",
+    help="What to make small: the file, or the time of a run on this machine.",
 )
 @click.option(
     "--backend", default="", help="The runtime; else that with the most precisions."
@@ -90,7 +92,6 @@ def plan(
     from harness.core.runtime import runtime
     from harness.suite.suite import load_suite
 
-    del objective  # there is one so far
     if layer:
         known = load_record(into, f"{component}-{name}", backend)
         print_lines(layer_lines(known, layer_of(known, layer)))
@@ -106,14 +107,18 @@ def plan(
     _refuse_taken(loaded, component, backend, name)
     file = f"{component}-{name}.json"
     record = into / backend / file
-    with _started(loaded, store) as (engine, say):
+    bench: Bench | None = None
+    with ExitStack() as started:
+        engine, say = started.enter_context(_started(loaded, store))
         place, prompts = _place(
             loaded, engine, component, backend, pipeline=pipeline, what=what
         )
         place = replace(place, bound=bound)
-        found = Planner(place, mixed, say).plan(name, file, prompts, unseen)
+        if objective == "time":
+            bench = started.enter_context(_bench(engine, loaded, place.case))
+        found = Planner(place, mixed, say, bench).plan(name, file, prompts, unseen)
     print_lines(plan_lines(found))
-    paths = write(loaded, found, file, mixed.variants[-1])
+    paths = write(loaded, found, file, [*mixed.variants][-1])
     records = save_record(found, within, record)
     again = f"parity run {component}/{backend}/{name}{given_again('suite', 'store')}"
     print_lines(written_lines((*paths, *records), again))
@@ -169,6 +174,34 @@ def _started(
     finally:
         opened.sweep()
         progress.close()
+
+
+def _bench(engine: Engine, suite: Suite, case: Case) -> Bench:
+    """Return what times files; say that a target is not timed.
+
+    Raises:
+        SuiteError: The case runs on another device than the processor.
+
+    """
+    from harness.commands.bench.rounds import Bench
+    from harness.core.text import few
+
+    if case.device.device != "cpu":
+        msg = (
+            f"{case.id} runs on {case.device.device}, and times of single operators "
+            "are measured on a processor alone; take --objective size."
+        )
+        raise SuiteError(msg)
+    others = dict.fromkeys(
+        target
+        for one in suite.cases
+        if (one.subject, one.backend) == (case.subject, case.backend)
+        for target in one.targets
+    )
+    if others:
+        text = f"timed on this machine alone, and not on {few([*others])}"
+        click.echo(f"  {text}", err=True)
+    return Bench(engine.store, limits=suite.limits)
 
 
 def _runtime(suite: Suite, component: str, backend: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from msgspec import structs
 
 from harness.commands.plan.place import JudgedFile, PlanSubject
 from harness.commands.plan.run import Found
-from harness.commands.plan.search import choose, stored_size, summed
+from harness.commands.plan.search import choose, price, summed
 from harness.commands.tune.toml_edit import TableChange, changed, inline, text_of
 from harness.core.errors import ParityError, SuiteError
 from harness.core.pipeline import IMAGE
@@ -141,6 +142,7 @@ def record_of(found: Found, within: str) -> dict[str, Any]:
             "bits": bits,
             "bytes": layer.costs[bits],
             "costs": {str(number): cost for number, cost in layer.costs.items()},
+            "seconds": {str(number): took for number, took in layer.seconds.items()},
             "shares": {str(number): layer.share(number) for number in layer.errors},
         }
         for layer, bits in zip(found.layers, found.bits, strict=True)
@@ -153,7 +155,10 @@ def record_of(found: Found, within: str) -> dict[str, Any]:
         "within": within,
         "what": place.what,
         "pipeline": "" if place.drawing is None else place.drawing.subject,
-        "files": [{"name": name, **_file(judged)} for name, judged in files.items()],
+        "files": [
+            {"name": name, **_file(judged), **_time(found, name)}
+            for name, judged in files.items()
+        ],
         "unseen": {"count": found.unseen_count, **_file(found.unseen)},
         "front": _front(found),
         "additivity": found.additivity,
@@ -174,6 +179,11 @@ def _file(judged: JudgedFile) -> dict[str, Any]:
         "reason": verdict.reason,
         "db": _decibels(row),
     }
+
+
+def _time(found: Found, name: str) -> dict[str, float]:
+    """Return the median time of a run of a file, if the files were timed."""
+    return {"time_ms": 1e3 * found.times.medians_s[name]} if found.times else {}
 
 
 def moved_by(judged: JudgedFile) -> dict[str, list[float]]:
@@ -209,19 +219,20 @@ def _front(found: Found) -> list[dict[str, float]]:
 
     The error is the root of the summed squared errors, as a share of the bound.
     """
-    layers = found.layers
+    # The front is of bytes, also where the plan is to be fast.
+    layers = [replace(layer, seconds={}) for layer in found.layers]
     measured = [layer for layer in layers if layer.errors]
     every = sorted({bits for layer in measured for bits in layer.errors} - {FLOAT})
     # From a part of what the most bits cost, to what the fewest do.
     low, high = (
         max(summed(measured, [bits] * len(measured))) for bits in (every[-1], every[0])
     )
-    others = found.planned.size_bytes - stored_size(layers, found.bits)
+    others = found.planned.size_bytes - int(price(layers, found.bits))
     steps = [at / (_BUDGETS - 1) for at in range(_BUDGETS)]
     budgets = [low * _PART * (high / (low * _PART)) ** step for step in steps]
     chosen = [choose(layers, budget) for budget in budgets] if low else []
     points = {
-        others + stored_size(layers, bits): math.sqrt(max(summed(layers, bits)))
+        others + int(price(layers, bits)): math.sqrt(max(summed(layers, bits)))
         for bits in chosen
     }
     return [

@@ -11,20 +11,22 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from harness.commands.bench.rounds import Bench
 from harness.commands.plan.place import JudgedFile, PlanSubject
 from harness.commands.plan.search import (
     Layer,
     bits_of,
     choose,
     errors_by_bits,
-    stored_size,
+    price,
     summed,
     tried,
 )
+from harness.commands.plan.times import PlanTimes, Stopwatch, priced
 from harness.core.case import Variant
 from harness.core.errors import ParityError, SuiteError
 from harness.core.rounding import FLOAT
-from harness.core.runtime import Mixed
+from harness.core.runtime import Mixed, runtime
 
 MOST_CONVERSIONS = 8
 """Number of conversions that a search may make."""
@@ -56,6 +58,7 @@ class Found:
             whole, by the name of each value of the bound.
         conversions: Number of conversions.
         took_s: Duration in seconds.
+        times: Times of the files; None if the plan is to be small and not fast.
 
     """
 
@@ -71,6 +74,7 @@ class Found:
     additivity: dict[str, float]
     conversions: int
     took_s: float
+    times: PlanTimes | None = None
 
 
 class Planner:
@@ -80,17 +84,32 @@ class Planner:
         place: Where errors are measured.
         mixed: How the runtime gives layers their bits.
         say: Gets the name of the next step.
+        bench: It times files, for a plan that is to be fast; None for a small one.
 
     """
 
     def __init__(
-        self, place: PlanSubject, mixed: Mixed, say: Callable[[str], None]
+        self,
+        place: PlanSubject,
+        mixed: Mixed,
+        say: Callable[[str], None],
+        bench: Bench | None = None,
     ) -> None:
         self._place = place
         self._mixed = mixed
         self._say = say
         self._module: Any = importlib.import_module(mixed.module)
         self._limits: dict[int, float] = {}
+        self._groups: list[list[Any]] = []
+        title = runtime(place.case.backend).title
+        self._stopwatch: Stopwatch | None = None
+        if bench is not None:
+            self._stopwatch = Stopwatch(bench, place.case, title, self._module)
+        exact = place.case.variant
+        self._uniform = {FLOAT: exact} | {
+            bits: replace(exact, name=kind, kind=kind)
+            for kind, bits in mixed.variants.items()
+        }
         self._start = time.monotonic()
 
     def plan(self, name: str, file: str, prompts: Sequence[str], unseen: int) -> Found:
@@ -109,15 +128,15 @@ class Planner:
         """
         place, mixed = self._place, self._mixed
         self._say("the file in float32")
-        exact = place.case.variant
+        exact, *others = self._uniform.values()
         results = {exact.name: place.run(exact)}
         self._refuse(results[exact.name])
         self._say("each layer alone, rounded in PyTorch")
         layers = self._measured()
-        for kind in mixed.variants:
-            self._say(f"the file of {kind}")
-            uniform = replace(exact, name=kind, kind=kind)
-            results[kind] = place.run(uniform)
+        for uniform in others:
+            self._say(f"the file of {uniform.name}")
+            results[uniform.name] = place.run(uniform)
+        layers = self._timed(layers)
         margin = 1.0
         left = MOST_CONVERSIONS - len(results)
         worst = math.inf
@@ -140,6 +159,10 @@ class Planner:
                     self._say("inputs that the search did not see")
                     other = place.unseen(unseen, attempt, prompts)
                     again = other.run(variant)
+                times = None
+                if again.passed and text and self._stopwatch is not None:
+                    holding = [one for one in results if results[one].passed]
+                    times = self._compared(variant, bits, other, holding)
             if again.passed and not text:
                 msg = (
                     f"{mixed.origin} itself holds this bound, also on inputs that the "
@@ -160,6 +183,7 @@ class Planner:
                     additivity=ratio,
                     conversions=len(results) + attempt + 1,
                     took_s=time.monotonic() - self._start,
+                    times=times,
                 )
             row, verdict = again.worst.row, again.worst.verdict
             self._say(f"out of the bound: {row.place}, {row.sample}: {verdict.reason}")
@@ -194,6 +218,60 @@ class Planner:
             files=((flag, path),) if mixed.in_file else (),
         )
 
+    def _timed(self, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
+        """Return the layers with their times, if the plan is to be fast.
+
+        Raises:
+            SuiteError: No layer is faster with fewer bits.
+
+        """
+        if self._stopwatch is None:
+            return layers
+        self._say("the operators of each uniform file, timed")
+        seconds = self._stopwatch.layers(self._uniform, self._groups)
+        layers = tuple(map(priced, layers, seconds))
+        if set(choose(layers, math.inf)) == {FLOAT}:
+            msg = (
+                f"no layer of {self._place.case.id} is faster with fewer bits here, so "
+                "there is nothing to choose; take --objective size."
+            )
+            raise SuiteError(msg)
+        return layers
+
+    def _compared(
+        self,
+        variant: Variant,
+        bits: Sequence[int],
+        other: PlanSubject,
+        holding: Sequence[str],
+    ) -> PlanTimes:
+        """Time the plan beside the uniform files.
+
+        Args:
+            variant: The plan's variant.
+            bits: Number of bits of each layer.
+            other: Inputs that the search did not see.
+            holding: Names of the uniform files that hold on those of the search.
+
+        Raises:
+            SuiteError: The plan is not faster than a uniform file that holds.
+
+        """
+        assert self._stopwatch is not None  # noqa: S101  # the caller looked
+        self._say("the plan's file beside the uniform files, timed in turns")
+        every = [*self._uniform.values()]
+        times = self._stopwatch.compare(variant, every, self._groups, bits)
+        rivals = [
+            one.name for one in every if one.name in holding and other.run(one).passed
+        ]
+        if rivals and (why := times.not_faster(rivals)):
+            msg = (
+                f"{why}, so there is nothing to choose. {times.arithmetic} Nothing was "
+                "written."
+            )
+            raise SuiteError(msg)
+        return times
+
     def _refuse(self, exact: JudgedFile) -> None:
         """Refuse a bound that float32 itself does not meet."""
         if exact.passed:
@@ -215,7 +293,7 @@ class Planner:
         for one in module.stored(path):
             weights = module.float_weights(path, one).tobytes()
             groups.setdefault(weights, []).append(one)
-        every = list(groups.values())
+        self._groups = every = list(groups.values())
         if not every:
             msg = (
                 f"{place.case.id} has no layer whose weights the converter rounds, so "
@@ -275,8 +353,8 @@ class Planner:
             effects = self._place.effects([bits_of(layers, plan)])
             whole = self._shares(effects.errors[0])
             sums = summed(layers, plan)
-            is_smaller = stored_size(layers, plan) < stored_size(layers, best)
-            if max(whole) <= target and is_smaller:
+            is_cheaper = price(layers, plan) < price(layers, best)
+            if max(whole) <= target and is_cheaper:
                 best = plan
                 ratio = {
                     effects.rows[row]: one / all_ if all_ else 1.0

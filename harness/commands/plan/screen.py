@@ -11,9 +11,17 @@ from harness.commands.plan.keep import moved_by
 from harness.commands.plan.place import JudgedFile
 from harness.commands.plan.run import MOST_CONVERSIONS, Found
 from harness.commands.plan.search import tried
+from harness.commands.plan.times import time_lines
 from harness.core.settings import near
 from harness.core.text import Line, count, few, in_bytes, in_seconds, wrapped
-from harness.report.plans import bits_words, moved_words, share_words, shares_of, why
+from harness.report.plans import (
+    bits_words,
+    by_bits,
+    fewer,
+    moved_words,
+    share_words,
+    why,
+)
 
 _SHOWN = 5
 _NAME = 24
@@ -51,6 +59,8 @@ def plan_lines(found: Found) -> Iterator[Line]:
         f"at most ({worst.verdict.reason}).",
         indent=" ",
     )
+    if found.times is not None:
+        yield from time_lines(found.times)
     yield Line(
         text=f" {found.conversions} of {MOST_CONVERSIONS} conversions, "
         f"{in_seconds(found.took_s)}",
@@ -102,7 +112,7 @@ def layer_lines(record: Mapping[str, Any], layer: Mapping[str, Any]) -> Iterator
         text=f"{name} ({', '.join(layer['names'])}) is stored in {bits_words(bits)}, "
         f"{layer['bytes']:,} bytes."
     )
-    shares = shares_of(layer)
+    shares = by_bits(layer, "shares")
     if not shares:
         yield from wrapped(why(layer), indent=" ")
         return
@@ -115,7 +125,17 @@ def layer_lines(record: Mapping[str, Any], layer: Mapping[str, Any]) -> Iterator
         f"{count(len(every), 'layer')}.",
         indent=" ",
     )
+    seconds = by_bits(layer, "seconds")
+    if seconds:
+        took = [
+            f"{1e3 * one:.3g} ms in {bits_words(at)}" for at, one in seconds.items()
+        ]
+        text = f"In runs of the uniform files it took {', '.join(took)}."
+        yield from wrapped(text, indent=" ")
     words = why(layer)
-    if min(shares) < bits:
-        words += " Elsewhere that much error saves more bytes, or the bound is used up."
+    if fewer(layer) is not None:
+        words += (
+            f" Elsewhere that much error saves more {'time' if seconds else 'bytes'}, "
+            "or the bound is used up."
+        )
     yield from wrapped(words, indent=" ")

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from harness.core.rounding import FLOAT, Bits
 
@@ -34,6 +34,8 @@ class Layer:
         costs: Number of bits to the bytes that are stored.
         errors: Number of bits to the largest share of a limit that the layer alone
             uses; empty if it was not measured.
+        seconds: Number of bits to the time that the layer takes; empty if a plan is to
+            be small and not fast.
 
     """
 
@@ -41,6 +43,13 @@ class Layer:
     modules: tuple[str, ...]
     costs: Mapping[int, int]
     errors: Mapping[int, tuple[float, ...]]
+    seconds: Mapping[int, float] = field(default_factory=dict)
+
+    @property
+    def prices(self) -> Mapping[int, float]:
+        """What a plan makes small, by the numbers of bits that the layer may have."""
+        every = self.seconds or self.costs
+        return {bits: every[bits] for bits in self.errors or (FLOAT,) if bits in every}
 
     @property
     def name(self) -> str:
@@ -88,7 +97,7 @@ def errors_by_bits(
 
 
 def choose(layers: Sequence[Layer], budgets: float | Sequence[float]) -> list[int]:
-    """Return the number of bits of each layer, with the fewest bytes.
+    """Return the number of bits of each layer, with the fewest bytes or seconds.
 
     Args:
         layers: The layers; one without errors stays in float32.
@@ -99,12 +108,8 @@ def choose(layers: Sequence[Layer], budgets: float | Sequence[float]) -> list[in
     from scipy import sparse
     from scipy.optimize import Bounds, LinearConstraint, milp
 
-    options = [
-        (at, bits)
-        for at, layer in enumerate(layers)
-        for bits in (layer.errors or {FLOAT: ()})
-    ]
-    costs = np.array([layers[at].costs[bits] for at, bits in options], float)
+    options = [(at, bits) for at, layer in enumerate(layers) for bits in layer.prices]
+    costs = np.array([layers[at].prices[bits] for at, bits in options], float)
     owner = np.array([at for at, _ in options])
     count = len(options)
     one_each = sparse.csr_matrix(
@@ -122,7 +127,7 @@ def choose(layers: Sequence[Layer], budgets: float | Sequence[float]) -> list[in
         constraints.append(LinearConstraint(shares.T, -np.inf, 1.0))
     with _silent():
         found = milp(
-            costs / costs.max(),
+            costs / (costs.max() or 1.0),
             constraints=constraints,
             integrality=np.ones(count),
             bounds=Bounds(0, 1),
@@ -169,6 +174,6 @@ def summed(layers: Sequence[Layer], chosen: Sequence[int]) -> list[float]:
     return [sum(each) for each in zip(*some, strict=True)]
 
 
-def stored_size(layers: Sequence[Layer], chosen: Sequence[int]) -> int:
-    """Return the bytes that the layers take together."""
-    return sum(one.costs[bits] for one, bits in zip(layers, chosen, strict=True))
+def price(layers: Sequence[Layer], chosen: Sequence[int]) -> float:
+    """Return the bytes or the seconds that the layers take together."""
+    return sum(one.prices[bits] for one, bits in zip(layers, chosen, strict=True))

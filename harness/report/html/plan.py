@@ -21,8 +21,8 @@ from harness.report.plans import (
     ALONE,
     FED_BACK,
     bits_words,
+    by_bits,
     moved_words,
-    shares_of,
     why,
 )
 
@@ -456,7 +456,7 @@ def _steps(moved: Mapping[str, Sequence[float]]) -> PlanPart:
 
 
 def _layers(layers: Sequence[Record]) -> PlanPart:
-    every = sorted({bits for one in layers for bits in shares_of(one)})
+    every = sorted({bits for one in layers for bits in by_bits(one, "shares")})
     lowest = every[0]
     return PlanPart(
         id="layers",
@@ -473,13 +473,13 @@ def _layers(layers: Sequence[Record]) -> PlanPart:
                 Column("KB", [one["bytes"] / 2**10 for one in layers], "number"),
                 Column(
                     f"alone in {lowest} bits",
-                    [shares_of(one).get(lowest) for one in layers],
+                    [by_bits(one, "shares").get(lowest) for one in layers],
                     "percent",
                     "share of the bound, of squared errors",
                 ),
                 Column(
                     "alone as planned",
-                    [shares_of(one).get(one["bits"]) for one in layers],
+                    [by_bits(one, "shares").get(one["bits"]) for one in layers],
                     "percent",
                     "share of the bound, of squared errors",
                     minor=True,

@@ -108,7 +108,7 @@ RUNTIME = Runtime(
     # of a plan says (MNN 3.6.1).
     mixed=Mixed(
         bits=(32, 8, 7, 6, 5, 4, 3, 2),
-        variants=("int8-weights", "int4-weights"),
+        variants={"int8-weights": 8, "int4-weights": 4},
         origin="int8-weights",
         flag="--compressionParamsFile=",
         in_file=True,

@@ -7,6 +7,7 @@ that JSON can hold; it returns what JSON can hold.
 
 from __future__ import annotations
 
+import time
 from typing import Any, Callable, Mapping
 
 import MNN
@@ -129,6 +130,37 @@ class MnnDriver:
             for at, name in enumerate(made):
                 show(name, _read(answers[at]))
         return len(answers)
+
+    def clock(self, feeds: Feeds, _: Show, *, runs: int) -> dict[str, Any]:
+        """Run with a callback before and after every operator.
+
+        Returns:
+            The error code of the last run; and of each operator its kind, and the
+            seconds of each of its steps.
+
+        """
+        began = [0]
+        took: dict[str, Any] = {}
+
+        def begin(tensors: list[MNN.Tensor], info: MNN.OpInfo) -> bool:
+            del tensors, info
+            began[0] = time.perf_counter_ns()
+            return True
+
+        def end(tensors: list[MNN.Tensor], info: MNN.OpInfo) -> bool:
+            del tensors
+            ended = time.perf_counter_ns()
+            _, seen = took.setdefault(info.getName(), (info.getType(), []))
+            seen.append((ended - began[0]) / 1e9)
+            return True
+
+        code = 0
+        for _run in range(runs):
+            self._fill(feeds)
+            code = self._net.runSessionWithCallBackInfo(self._session, begin, end)
+            if code:
+                break
+        return {"code": code, "took": took}
 
     def close(self, _: Feeds, __: Show) -> None:
         """Drop the session; MNN frees it with its interpreter."""

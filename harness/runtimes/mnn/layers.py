@@ -8,7 +8,7 @@ runtime computes with the weights in float32 again: ``ConvolutionCommon.cpp``.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +16,16 @@ import numpy as np
 
 from harness.runtimes.mnn import MODEL, WEIGHTS
 from harness.runtimes.mnn.file import StoredLayer, stored
+from harness.runtimes.session import Spent
 
-__all__ = ["float_weights", "plan_text", "rounded", "stored", "stored_bytes"]
+__all__ = [
+    "float_weights",
+    "plan_text",
+    "rounded",
+    "spent_on",
+    "stored",
+    "stored_bytes",
+]
 
 _LEAST_SCALE = np.float32(1e-6)
 """Below this scale the converter stores the smallest integer for every weight."""
@@ -112,6 +120,17 @@ def stored_bytes(layer: StoredLayer, bits: int) -> int:
     axis = 2 if max(per_channel, layer.channels) < 2**16 else 4
     head = 1 + 2 * axis + 1 + 2**bits
     return head + -(-count * bits // 8) + 8 * layer.channels + sum(bias)
+
+
+def spent_on(layer: StoredLayer, spent: Sequence[Spent]) -> dict[str, float]:
+    """Return the seconds of the operators of a layer, by their kinds.
+
+    Args:
+        layer: A layer of a float32 file.
+        spent: Times of the operators of that file, or of one with fewer bits.
+
+    """
+    return {one.kind: one.took_s for one in spent if one.name == layer.name}
 
 
 def plan_text(bits: Mapping[str, int]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
@@ -22,6 +23,7 @@ from harness.runtimes.session import (
     Feeds,
     OnValue,
     Ran,
+    Spent,
     check_feeds,
     check_outputs,
 )
@@ -150,6 +152,16 @@ class MnnSession(AbstractContextManager["MnnSession"]):
                 )
                 raise StageError(msg, outcome=Outcome.RUN)
 
+    def clock(self, feeds: Feeds, runs: int) -> list[Spent]:
+        """Run with a callback before and after every operator."""
+        found = self._mnn.call("clock", self._given(feeds), runs=runs)
+        self._check_ran(found["code"])
+        # One name may stand for several steps of a run, whose times add up.
+        return [
+            Spent(name=name, kind=kind, took_s=_of_a_run(seen, runs))
+            for name, (kind, seen) in found["took"].items()
+        ]
+
     def __exit__(self, *_: object) -> None:
         """Close the file, however the `with` ends."""
         self.close()
@@ -203,6 +215,14 @@ def refused(path: Path, error: Exception, version: str) -> StageError:
         f"version, or no MNN file ({error})."
     )
     return StageError(msg, outcome=Outcome.LOAD)
+
+
+def _of_a_run(seen: Sequence[float], runs: int) -> float:
+    """Return the median over runs of the time of one name in each run."""
+    steps = len(seen) // runs
+    return statistics.median(
+        sum(seen[run * steps : (run + 1) * steps]) for run in range(runs)
+    )
 
 
 def _narrowed(name: str, value: np.ndarray) -> np.ndarray:

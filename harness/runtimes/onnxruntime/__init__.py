@@ -97,7 +97,7 @@ RUNTIME = Runtime(
     # not mix with integers.
     mixed=Mixed(
         bits=(32, 8),
-        variants=("int8-weights",),
+        variants={"int8-weights": 8},
         origin="int8-weights",
         flag=KEEP,
         in_file=False,

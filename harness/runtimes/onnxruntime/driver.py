@@ -12,6 +12,7 @@ import sys
 import tempfile
 from contextlib import contextmanager, redirect_stdout, suppress
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping
 
 import numpy as np
@@ -53,6 +54,7 @@ class OrtDriver:
         settings: dict[str, Any],
         left_out: list[str],
         model: str = "",
+        profile: str = "",
     ) -> dict[str, Any]:
         """Load a file, or the graph in the array ``model`` with weights in `folder`.
 
@@ -75,6 +77,8 @@ class OrtDriver:
         options.add_session_config_entry(
             "session.model_external_initializers_file_folder_path", folder
         )
+        if profile:
+            _keep_profile(options, profile)
         _find_libraries(provider)
         tells = provider != CPU and hasattr(
             ort.InferenceSession, "get_provider_graph_assignment_info"
@@ -119,6 +123,11 @@ class OrtDriver:
         for at, output in enumerate(names):
             show(output, made[at])
 
+    def end_profiling(self, _: Feeds, __: Show) -> str:
+        """Return the path of the session's profile."""
+        path: str = self._session.end_profiling()
+        return path
+
 
 def _find_libraries(provider: str) -> None:
     """Load the libraries of NVIDIA's wheels, where a session would not look."""
@@ -151,6 +160,18 @@ def _printed(said: list[str], *, is_kept: bool) -> Iterator[None]:
             printed = file.read()
             os.write(2, printed)
             said.append(printed.decode(errors="replace"))
+
+
+def _keep_profile(options: ort.SessionOptions, folder: str) -> None:
+    """Make a session write its profile and the graph that it really runs."""
+    options.enable_profiling = True
+    options.profile_file_prefix = str(Path(folder, "profile"))
+    options.optimized_model_filepath = str(Path(folder, "optimised.onnx"))
+    # Weights go beside the graph: a file of over 2 GB would be refused.
+    options.add_session_config_entry(
+        "session.optimized_model_external_initializers_file_name", "optimised.bin"
+    )
+    options.log_severity_level = 3  # it warns that the graph is this machine's own
 
 
 open_driver = OrtDriver

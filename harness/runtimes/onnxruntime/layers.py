@@ -8,7 +8,7 @@ product reads is rounded to 8 bits as it runs, by ``DynamicQuantizeLinear``.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +16,10 @@ import numpy as np
 import onnx
 
 from harness.core.rounding import FLOAT
+from harness.runtimes.session import Spent
 
 _MOST_INPUT = np.float32(255)
+_ROUNDS_INPUTS = "DynamicQuantizeLinear"
 _SCALE_BYTES = 5
 """A scale in float32 and a zero in int8."""
 
@@ -123,6 +125,32 @@ def stored_bytes(layer: MatrixProduct, bits: int) -> int:
     """Return the bytes that a file has for the weights of a layer."""
     scale = _SCALE_BYTES if layer.count and bits < FLOAT else 0
     return layer.count * bits // 8 + scale
+
+
+def spent_on(layer: MatrixProduct, spent: Sequence[Spent]) -> dict[str, float]:
+    """Return the seconds of the operators of a layer, by their kinds.
+
+    An operator that rounds what several products read counts in equal parts for each.
+
+    Args:
+        layer: A layer of a float32 file.
+        spent: Times of the operators of that file, or of one with fewer bits.
+
+    """
+    if not layer.count:  # an earlier layer has these operators
+        return {}
+    names = {layer.weights.name, f"{layer.weights.name}_quantized"}
+    made_by = {one.makes[0]: one for one in spent if one.kind == _ROUNDS_INPUTS}
+    found: dict[str, float] = {}
+    for one in spent:
+        if names.isdisjoint(one.reads):
+            continue
+        found[one.kind] = found.get(one.kind, 0.0) + one.took_s
+        if before := made_by.get(one.reads[0]):
+            readers = sum(before.makes[0] in each.reads for each in spent)
+            took_s = found.get(before.kind, 0.0) + before.took_s / readers
+            found[before.kind] = took_s
+    return found
 
 
 def plan_text(bits: Mapping[str, int]) -> str:

@@ -8,9 +8,12 @@ all values together.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path, PurePath
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import onnx
@@ -40,15 +43,16 @@ from harness.runtimes.onnxruntime.segments import (
     plan_segments,
     segment_model,
 )
-from harness.runtimes.session import Feeds, OnValue, Ran, check_feeds
+from harness.runtimes.session import Feeds, OnValue, Ran, Spent, check_feeds
 from harness.runtimes.target.drive import drive
 
 OPTIMISATION = "optimization"
 """The hint for how much the deployed session may rewrite: 0, 1, 2 or 99."""
 
+_KERNEL = "_kernel_time"
 _LEVELS = (0, 1, 2, 99)
 _OFF, _ALL = 0, 99
-_DEPLOYED, _WHOLE, _SEGMENT = "deployed", "whole", "segment"
+_DEPLOYED, _PROFILED, _WHOLE, _SEGMENT = "deployed", "profiled", "whole", "segment"
 """What the open session is: the deployed file, or the exported graph or a piece."""
 
 
@@ -169,6 +173,16 @@ class OrtSession(AbstractContextManager["OrtSession"]):
             self._open(_SEGMENT, segment_model(model, segment, live))
             self._call(list(segment.shows), live, on_value)
 
+    def clock(self, feeds: Feeds, runs: int) -> list[Spent]:
+        """Run a session as deployed that writes a profile."""
+        with TemporaryDirectory(prefix="parity-profile-") as name:
+            folder = Path(name)
+            self._open(_PROFILED, profile=name)
+            for _ in range(runs):
+                self._outputs_of(feeds)
+            profile = Path(self._ort.call("end_profiling"))
+            return list(_spent(profile, folder / "optimised.onnx"))
+
     def __exit__(self, *_: object) -> None:
         """Close the file, however the `with` ends."""
         self.close()
@@ -178,12 +192,15 @@ class OrtSession(AbstractContextManager["OrtSession"]):
         self._opened = ""
         self._ort.close()
 
-    def _open(self, kind: str, piece: onnx.ModelProto | None = None) -> None:
+    def _open(
+        self, kind: str, piece: onnx.ModelProto | None = None, profile: str = ""
+    ) -> None:
         """Open a session in place of the one before.
 
         Args:
             kind: What it is.
             piece: The exported graph, or a piece of it; None for the deployed file.
+            profile: Folder for the profile; empty for none.
 
         """
         self._opened = ""
@@ -201,6 +218,7 @@ class OrtSession(AbstractContextManager["OrtSession"]):
                 provider=self._provider,
                 settings=options_of(device),
                 left_out=self._left_out,
+                profile=profile,
             )
         except StageError:
             raise
@@ -282,6 +300,30 @@ class OrtSession(AbstractContextManager["OrtSession"]):
             full = "Failed to allocate memory" in str(error)
             outcome = Outcome.MEMORY if full else Outcome.RUN
             raise StageError(msg, outcome=outcome) from error
+
+
+def _spent(profile: Path, optimised: Path) -> Iterator[Spent]:
+    """Yield the time of each node of the graph that really ran.
+
+    Args:
+        profile: Path of the events that ONNX Runtime wrote.
+        optimised: Path of that graph.
+
+    """
+    took: dict[str, list[float]] = {}
+    for event in json.loads(profile.read_text(encoding="utf-8")):
+        name = event.get("name", "")
+        if event.get("cat") == "Node" and name.endswith(_KERNEL):
+            took.setdefault(name.removesuffix(_KERNEL), []).append(event["dur"] / 1e6)
+    for node in onnx.load(optimised, load_external_data=False).graph.node:
+        if seen := took.get(node.name):
+            yield Spent(
+                name=node.name,
+                kind=node.op_type,
+                reads=tuple(node.input),
+                makes=tuple(node.output),
+                took_s=statistics.median(seen),
+            )
 
 
 def _weights(model: onnx.ModelProto) -> list[str]:

@@ -1,5 +1,6 @@
 """`harness.commands.plan.search`: the fewest bytes within the limits."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -10,7 +11,7 @@ from harness.commands.plan.search import (
     bits_of,
     choose,
     errors_by_bits,
-    stored_size,
+    price,
     summed,
 )
 
@@ -44,8 +45,8 @@ def test_no_other_choice_within_the_limits_is_smaller(seed):
     chosen = choose(layers, 1.0)
 
     assert max(summed(layers, chosen)) <= 1.0 + 1e-9
-    least = min(stored_size(layers, bits) for bits in within)
-    assert stored_size(layers, chosen) == pytest.approx(least, rel=1e-3)
+    least = min(price(layers, bits) for bits in within)
+    assert price(layers, chosen) == pytest.approx(least, rel=1e-3)
 
 
 def test_a_layer_that_was_not_measured_stays_in_float32():
@@ -57,7 +58,7 @@ def test_a_layer_that_was_not_measured_stays_in_float32():
 def test_a_larger_budget_makes_no_larger_file():
     layers = drawn(0)
 
-    sizes = [stored_size(layers, choose(layers, at)) for at in (0.1, 0.5, 1.0, 5.0)]
+    sizes = [price(layers, choose(layers, at)) for at in (0.1, 0.5, 1.0, 5.0)]
 
     assert sizes == sorted(sizes, reverse=True)
     assert len({*sizes}) > 1
@@ -69,8 +70,8 @@ def test_each_value_has_a_budget_of_its_own():
     chosen = choose(layers, (1.0, 0.1))
 
     assert (np.array(summed(layers, chosen)) <= (1.0, 0.1)).all()
-    size = stored_size(layers, chosen)
-    assert size < stored_size(layers, choose(layers, 0.1))
+    size = price(layers, chosen)
+    assert size < price(layers, choose(layers, 0.1))
 
 
 def test_a_layer_that_would_use_the_whole_bound_keeps_more_bits():
@@ -83,3 +84,17 @@ def test_operators_with_the_same_weights_get_the_same_bits():
     shared = Layer(names=("a", "b"), modules=("m",), costs={4: 1}, errors={4: (0.0,)})
 
     assert bits_of([shared], [4]) == (("a", 4), ("b", 4))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "chosen"),
+    [
+        pytest.param({32: 3.0, 8: 2.0, 4: 2.5}, 8, id="the-fastest"),
+        pytest.param({32: 3.0, 8: 4.0, 4: 5.0}, 32, id="float32-is-the-fastest"),
+        pytest.param({32: 3.0, 8: 2.0}, 8, id="a-width-without-a-time"),
+    ],
+)
+def test_a_fast_plan_takes_the_fastest_width_that_was_timed(seconds, chosen):
+    timed = replace(layer("some", 9, 0.1), seconds=seconds)
+
+    assert choose([timed], 1.0) == [chosen]

@@ -11,6 +11,7 @@ from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.engine.export_files import MODEL
 from harness.runtimes.mnn.convert import convert as convert_to_mnn
+from harness.runtimes.mnn.file import stored
 from harness.runtimes.mnn.session import refused
 from tests.unit import nets
 
@@ -70,6 +71,11 @@ def fail_while_watching(path, feeds):
 
     with open_session(path) as session:
         session.watch(feeds, {"conv2d": 0, "pooled": 0}, on_value)
+
+
+def clock(path, feeds):
+    with open_session(path) as session:
+        return session.clock(feeds, 3), session.run(feeds)
 
 
 @pytest.fixture(scope="module")
@@ -251,3 +257,13 @@ def test_given_its_own_values_each_cut_makes_them_again(
     assert len(again) >= 15
     for name, value in again.items():
         np.testing.assert_array_equal(value.reshape(own[name].shape), own[name])
+
+
+def test_each_layer_takes_some_time_and_the_run_is_as_deployed(job, model, feeds):
+    spent, clocked = job(clock, model, feeds)
+    expected, _ = job(run, model, feeds)
+
+    took = {one.name: one.took_s for one in spent}
+    assert all(took[layer.name] > 0 for layer in stored(model))
+    for name, value in expected.items():
+        np.testing.assert_array_equal(clocked[name], value)

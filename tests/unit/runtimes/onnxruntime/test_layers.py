@@ -19,14 +19,17 @@ from harness.runtimes.onnxruntime.layers import (
     plan_text,
     rounded,
     rounded_inputs,
+    spent_on,
     stored,
     stored_bytes,
 )
+from harness.runtimes.onnxruntime.session import open_session
 from harness.runtimes.pytorch.reference import run_of
 from harness.runtimes.pytorch.rounded import Roundable, effects
 from tests.unit import nets
 
 EXPORTERS = ("dynamo", "torchscript")
+ENDS = ("", "_quantized")
 LINEAR = {f"attention.to_{name}" for name in ("q", "k", "v", "out")} | {"ff.0", "ff.2"}
 
 
@@ -146,3 +149,32 @@ def test_the_deployed_file_computes_with_the_rounded_weights_and_inputs(
     assert np.sqrt(found.errors[0]) == pytest.approx(rms, rel=0.02)
     assert found.errors[1] == (0.0, 0.0)
     assert {name for names in found.parameters.values() for name in names} == LINEAR
+
+
+def clocked(folder, bits, exact):
+    """The times of the operators of a file with some bits, as deployed."""
+    converted(exact, folder, bits)
+    with open_session(folder / MODEL, Device(threads=1), ["map", "pooled"]) as session:
+        return session.clock(nets.feeds(nets.BLOCKS), 3)
+
+
+@pytest.mark.parametrize("bits", [32, 8])
+def test_operators_that_have_or_serve_weights_belong_to_one_layer(
+    exact, tmp_path, bits
+):
+    spent = clocked(tmp_path, all_in(exact, bits), exact)
+
+    found = [spent_on(one, spent) for one in stored(exact)]
+
+    kinds = {"Gemm", "FusedGemm", "MatMul", "FusedMatMul"}
+    if bits == 8:
+        kinds = {"DynamicQuantizeLinear", "DynamicQuantizeMatMul"}
+        kinds |= {"MatMulIntegerToFloat"}
+    weights = {f"{one.weights.name}{end}" for one in stored(exact) for end in ENDS}
+    expected = sum(
+        one.took_s
+        for one in spent
+        if not weights.isdisjoint(one.reads) or one.kind == "DynamicQuantizeLinear"
+    )
+    assert all(one and {*one} <= kinds for one in found)
+    assert sum(sum(one.values()) for one in found) == pytest.approx(expected)

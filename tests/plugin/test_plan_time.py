@@ -1,0 +1,70 @@
+"""`parity plan --objective time`: faster than every file that holds, or not written."""
+
+import shutil
+from types import SimpleNamespace
+
+import pytest
+
+from harness.commands.plan.command import _bench
+from harness.core.errors import SuiteError
+from harness.suite.suite import load_suite
+from tests.plugin.planted import BOUND, write_planted
+from tests.plugin.project import called
+
+WIDE = {"wide": {"width": 512, "plant": "outlier", "at": 1}}
+FAST = ("plan", "wide", "--objective", "time", "--within", BOUND, "--unseen", "1")
+
+
+@pytest.fixture(scope="module")
+def wide(store, tmp_path_factory):  # noqa: ARG001  # which it fills
+    return write_planted(tmp_path_factory.mktemp("wide") / "suite", WIDE, batch=128)
+
+
+@pytest.mark.alone
+def test_a_plan_is_faster_than_float32_and_keeps_what_bears_no_rounding(wide):
+    ended = called(wide, *FAST, "--backend", "onnxruntime")
+
+    assert ended.code == 0, ended.text
+    assert ended.has("2 layers in 8 bits, 1 layer in float32, of 3 layers.")
+    assert ended.has("layers in 8 bits as DynamicQuantizeMatMul, in float32 as Gemm")
+    explained = called(wide, "plan", "wide", "--explain", "blocks.1")
+    assert explained.has("With 8 in place of float32 it would be")
+    assert explained.has("ms faster and use")
+
+
+@pytest.mark.alone
+def test_a_plan_that_the_runtime_widens_again_is_not_written(wide):
+    before = {path: path.read_bytes() for path in wide.glob("*.*")}
+
+    ended = called(wide, *FAST, "--backend", "mnn")
+
+    assert ended.code == 2, ended.text
+    assert ended.has("there is nothing to choose")
+    assert {path: path.read_bytes() for path in wide.glob("*.*")} == before
+
+
+def changed(wide, folder, told, more=""):
+    """Copy the suite, and say something more about MNN."""
+    suite = shutil.copytree(wide, folder / "suite")
+    text = (suite / "parity.toml").read_text()
+    text = text.replace("[backend.mnn]\n", f"[backend.mnn]\n{told}\n")
+    (suite / "parity.toml").write_text(text + more)
+    loaded = load_suite(suite)
+    return loaded, next(case for case in loaded.cases if case.backend == "mnn")
+
+
+def test_a_target_that_is_not_timed_is_named(wide, tmp_path, capsys):
+    phone = '[target.phone]\ncommand = ["a-phone"]\n'
+    suite, case = changed(wide, tmp_path, 'targets = ["here", "phone"]', phone)
+
+    with _bench(SimpleNamespace(store=None), suite, case):
+        said = capsys.readouterr().err
+
+    assert "timed on this machine alone, and not on phone" in said
+
+
+def test_a_plan_for_another_device_than_the_processor_has_no_times(wide, tmp_path):
+    suite, case = changed(wide, tmp_path, 'device = "opencl"')
+
+    with pytest.raises(SuiteError, match="runs on opencl, and times of single"):
+        _bench(SimpleNamespace(store=None), suite, case)
