@@ -65,7 +65,7 @@ FLOAT16 = WITHIN.replace("bf16", "fp16")
     ("text", "code", "said"),
     [
         (WITHIN, 0, "× the model's own bfloat16, allowed 1"),
-        (BESIDE, 1, "floors, allowed 1"),
+        (BESIDE, 1, "outputs off by 0."),
         (FLOAT16, 1, "the model's own float16 was not measured"),
     ],
 )
