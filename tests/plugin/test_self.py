@@ -102,11 +102,3 @@ def test_a_picture_may_be_as_far_off_as_the_models_own(drawn):
     assert own_of(project, scaled, "image") > 1
     assert project.outcomes[f"{scaled}/image"] == "exceeds"
     assert ended.has("× the model's own bfloat16")
-
-
-def test_pytorch_draws_once_for_two_apps_of_one_pipeline(drawn):
-    cases = [
-        drawn[0].case(f"{name}/onnxruntime/fp32") for name in ("text2img", "scaled")
-    ]
-
-    assert sorted("self" in case["took_s"] for case in cases) == [False, True]
