@@ -1,0 +1,61 @@
+"""A block that bears no rounding is found and kept, in twenty small networks.
+
+One engine plans them all: a command for each would start its processes anew.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from harness.commands.plan.command import _place, _started, bound_of
+from harness.commands.plan.run import Planner
+from harness.core.runtime import runtime
+from harness.suite.suite import load_suite
+from tests.plugin.planted import BOUND, write_planted
+
+pytestmark = pytest.mark.plan
+
+PLANTS = ("activations", "outlier", "activations and outlier")
+NETWORKS = {
+    f"net{seed:02}": {
+        "plant": PLANTS[seed % 3],
+        "at": seed // 3 % 3,
+        "width": 24 + 8 * (seed % 4),
+        "seed": seed,
+    }
+    for seed in range(20)
+}
+CASES = [
+    pytest.param(name, id=f"{name}-{one['plant']}-in-{one['at']}".replace(" ", "-"))
+    for name, one in NETWORKS.items()
+]
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory):
+    """The suite, and the engine that plans its networks."""
+    folder = tmp_path_factory.mktemp("planted")
+    suite = load_suite(write_planted(folder / "suite", NETWORKS))
+    with _started(suite, str(folder / "store")) as (engine, _):
+        yield suite, engine
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "mnn"])
+@pytest.mark.parametrize("name", CASES)
+def test_the_planted_block_alone_stays_in_float32(started, name, backend):
+    what, bound = bound_of(BOUND)
+    place, prompts = _place(*started, name, backend, pipeline="", what=what)
+    planner = Planner(
+        replace(place, bound=bound), runtime(backend).mixed, lambda _: None
+    )
+
+    found = planner.plan("planned", "planned.json", prompts, unseen=1)
+
+    kept = [
+        layer.name
+        for layer, bits in zip(found.layers, found.bits, strict=True)
+        if bits == 32
+    ]
+    assert kept == [f"blocks.{NETWORKS[name]['at']}"]
+    assert found.planned.passed
+    assert not any(one.passed for name, one in found.uniform.items() if name != "fp32")
