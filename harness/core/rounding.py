@@ -46,7 +46,8 @@ class Effects:
     """How far each trial moves each value.
 
     Attributes:
-        rows: Name of each value: ``SAMPLE OUTPUT``, ``step NN`` or ``picture N``.
+        rows: Name of each value: ``SAMPLE OUTPUT``; or ``condition ROLE.NAME`` before
+            the first step, ``step NN`` or ``picture N``.
         powers: Mean square of each value in float32.
         errors: For each trial the mean squared error of each value, in squares of its
             own unit. It is NaN for a trial with a layer that PyTorch's network lacks.

@@ -7,7 +7,7 @@ import pytest
 
 from harness.commands.plan.command import _place
 from harness.suite.suite import load_suite
-from tests.plugin.drawing import only_onnxruntime, write_drawing
+from tests.plugin.drawing import STEPS, only_onnxruntime, write_drawing
 from tests.plugin.project import TOLERANCES, write_project
 from tests.unit import browser as chromiums
 
@@ -108,6 +108,16 @@ def test_the_page_of_a_plan_opens_with_its_chart_and_every_layer(planned):
     assert ended.has(path.name)
 
 
+def test_the_front_of_a_plan_goes_from_small_files_to_small_errors(planned):
+    path = planned[0].path / "reports/plans/mnn/vae_decoder-planned.json"
+    front = json.loads(path.read_text())["front"]
+
+    usages = [one["usage"] for one in front]
+    assert len(front) > 2
+    assert front == sorted(front, key=lambda one: one["size_bytes"])
+    assert usages == sorted(usages, reverse=True)
+
+
 def test_a_layer_is_explained_by_its_module_and_by_its_operator(planned):
     project, _ = planned
 
@@ -167,6 +177,29 @@ def test_a_plan_within_a_bound_of_pictures_writes_that_bound(in_pictures):
     assert ended.has("of image of text2img")
     tolerances = tomllib.loads((project.path / "tolerances.toml").read_text())
     assert tolerances["mnn"]["seen"]["image"] == {"psnr_db": 45.0, "ssim": 0.9}
+
+
+@pytest.fixture(scope="module")
+def in_latents(drawn, tmp_path_factory):
+    """A plan of a text encoder that is held to a bound of a pipeline's latents."""
+    project = drawn[0].branch(tmp_path_factory.mktemp("latents") / "project")
+    project.change("parity.toml", '["vae_decoder"]', '["vae_decoder", "text_encoder"]')
+    with (project.path / "tolerances.toml").open("a") as file:
+        file.write("[mnn.int8-weights]\nlatents = { sqnr_db = 30.0 }\nwhy = 'a plan'\n")
+    return project.parity("plan", "text_encoder", "--within", "latents")
+
+
+def test_a_plan_within_a_bound_of_latents_names_the_step_that_it_moves_most(in_latents):
+    assert in_latents.code == 0, in_latents.text
+    assert in_latents.has("Rounding moves step ")
+
+
+def test_the_search_knows_what_a_role_gives_the_first_step(in_latents):
+    embeddings = 1
+
+    words = f"over {STEPS + embeddings} values of latents of text2img"
+
+    assert in_latents.has(words), in_latents.text
 
 
 def test_a_plan_within_a_bound_of_pictures_has_the_pipelines_batch(tmp_path):

@@ -147,6 +147,9 @@ class PlanSubject:
             kind, _, name = row.rpartition(" ")
             if self.drawing is None:
                 found[at] = _power(self._rule(name).tolerance, power)
+            elif kind == "condition" and self.what != IMAGE:
+                role, _, probe = name.partition(".")
+                found[at] = _power(self._rule(probe, role).tolerance, power)
             elif kind == "step" and self.what != IMAGE:
                 found[at] = _power(self._rule(f"{FED_BACK}.{name}").tolerance, power)
             elif kind == "picture" and self.what == IMAGE:

@@ -16,7 +16,12 @@ from harness.runtimes.diffusion.networks import (
     Residents,
     Tensors,
 )
-from harness.runtimes.diffusion.reference import Steps, torch_networks
+from harness.runtimes.diffusion.reference import (
+    Steps,
+    conditions_of,
+    listening,
+    torch_networks,
+)
 from harness.runtimes.diffusion.worker import inputs_of
 from harness.runtimes.pytorch.program import as_tuple
 from harness.runtimes.pytorch.rounded import Roundable, Values, effects, roundable
@@ -50,12 +55,17 @@ def drawing_effects(
     }
     networks[role] = _network(network, given)
     stored = inputs_of(inputs)
-    parts = PipelineParts(networks=networks, sampling=pipeline.sampling)
 
     def values() -> Values:
+        # A plan's file is judged by what its role gives the first step, too.
+        heard = listening({role: networks[role]})
+        parts = PipelineParts(
+            networks={**networks, **heard}, sampling=pipeline.sampling
+        )
         steps, pipe = Steps(), assemble(pipeline, stored, parts)
         pictures = draw(pipe, pipeline, stored, on_step=steps.told)
         return {
+            **{f"condition {key}": each for key, each in conditions_of(heard).items()},
             **{f"step {n:02}": each.numpy() for n, each in enumerate(steps.latents)},
             **{f"picture {n}": each for n, each in enumerate(pictures)},
         }

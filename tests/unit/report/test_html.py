@@ -384,7 +384,7 @@ def test_what_cases_did_not_compare_is_listed(found):
 
     page = page_of(found(fused))
 
-    assert cells(page.sections[0].table, "coverage") == [0.9]
+    assert cells(vars(page.sections[0])["table"], "coverage") == [0.9]
     assert component(page).notes == ("mnn fp32: not compared: gelu_3",)
 
 
