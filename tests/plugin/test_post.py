@@ -1,6 +1,7 @@
 """`parity repro --post`: a folder for a bug report that has nothing of the user's."""
 
 import shutil
+import subprocess
 import sys
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 from onnx import numpy_helper
 
 from tests.faults.digits import DIGITS
-from tests.plugin.project import run_repro
+from tests.faults.posted import ALONE
+from tests.plugin.project import called
 
 pytestmark = pytest.mark.slow
 
@@ -21,13 +23,85 @@ outputs = "relaxed"
 layers = "relaxed"
 
 [onnxruntime.fp32]"""
+FIXTURES = DIGITS.parent
+FOUND = {
+    "gelu": (
+        "text_encoder_2/mnn/deploy",
+        f"""\
+components = ["text_encoder_2"]
+source = {{ checkpoint = "{FIXTURES / "sdxl"}", seed = 0 }}
+export = {{ exporter = "torchscript", opset = 14 }}
+shapes = [{{ batch = 1 }}]
+inputs = {{ profiles = ["realistic"], realistic = 1 }}
+backend.mnn.variants = ["deploy"]
+component.text_encoder_2.attention = "eager"
+""",
+        "Erf(",
+    ),
+    "tanh": (
+        "vae_decoder/mnn/fp32",
+        f"""\
+components = ["vae_decoder"]
+source = {{ checkpoint = "{FIXTURES / "flux"}", seed = 0 }}
+shapes = [{{ batch = 1, height = 8, width = 12 }}]
+inputs.profiles = ["low-variance"]
+backend.mnn.variants = ["fp32"]
+""",
+        "Tanh(",
+    ),
+    "nearest pixel": (
+        "nearest/mnn/fp32",
+        """\
+shapes = [{ batch = 2 }]
+inputs = { profiles = ["realistic"], realistic = 1 }
+backend.mnn.variants = ["fp32"]
+component.nearest.onnx = "nearest.onnx"
+""",
+        "Resize(",
+    ),
+    "cubic": (
+        "cubic/mnn/fp32",
+        """\
+shapes = [{ batch = 2 }]
+inputs = { profiles = ["realistic"], realistic = 1 }
+backend.mnn.variants = ["fp32"]
+component.cubic.onnx = "cubic.onnx"
+""",
+        "Resize(",
+    ),
+}
+"""Divergences of MNN that digits does not show: the case, a suite, and the operator."""
+
+RESIZES = {
+    "nearest": {"nearest_mode": "round_prefer_ceil"},
+    "cubic": {"coordinate_transformation_mode": "half_pixel"},
+}
 FEW_BYTES = 16
 MOST_LINES = 40
 MODULES = (b"quant_conv", b"decoder", b"encoder.", b"token_emb", b"val_", b"conv2d_")
 
 
+def run(folder, other="onnxruntime"):
+    """Run the script where neither the harness nor the other runtime is there."""
+    return subprocess.run(
+        [sys.executable, "-I", "-c", ALONE.format(other=other)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
 def size_of(folder):
     return sum(file.stat().st_size for file in folder.iterdir())
+
+
+def check_differs(folder, other="onnxruntime"):
+    ended = run(folder, other)
+
+    assert ended.returncode == 1, ended.stderr
+    assert "times the noise of float32" in ended.stdout
 
 
 def check_nothing_is_in(post, arrays):
@@ -53,10 +127,7 @@ def both(passing, tmp_path_factory):
 
 
 def test_the_script_shows_the_divergence_with_the_runtime_alone(both):
-    ended = run_repro(both[1])
-
-    assert ended.returncode == 1, ended.stderr
-    assert "times the noise of float32" in ended.stdout
+    check_differs(both[1])
     assert "harness" not in both[1].joinpath("repro.py").read_text()
 
 
@@ -183,7 +254,50 @@ def test_findings_on_digits_need_no_weights_of_digits(
     assert ended.code == 0, ended.text
     assert size_of(into) < 50_000
     assert operator in (into / "issue.md").read_text()
-    assert run_repro(into).returncode == 1
+    check_differs(into, "MNN" if "onnxruntime" in case else "onnxruntime")
+
+
+@pytest.fixture
+def resizes(tmp_path):
+    """Write files that resize a picture to twice its size, as other exporters do."""
+    kernel = np.random.default_rng(0).standard_normal((4, 4, 1, 1))
+    weights = [
+        numpy_helper.from_array(kernel.astype(np.float32), "kernel"),
+        numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "scales"),
+    ]
+    image, resized = (
+        onnx.helper.make_tensor_value_info(name, 1, ["batch", 4, side, side])
+        for name, side in (("image", 10), ("resized", 20))
+    )
+    for mode, own in RESIZES.items():
+        how = {"coordinate_transformation_mode": "asymmetric", **own, "mode": mode}
+        read = ["features", "", "scales"]
+        nodes = [
+            onnx.helper.make_node("Conv", ["image", "kernel"], ["features"]),
+            onnx.helper.make_node("Resize", read, ["resized"], **how),
+        ]
+        graph = onnx.helper.make_graph(nodes, mode, [image], [resized], weights)
+        opset = [onnx.helper.make_opsetid("", 17)]
+        model = onnx.helper.make_model(graph, opset_imports=opset, ir_version=8)
+        onnx.save(model, tmp_path / f"{mode}.onnx")
+
+
+@pytest.mark.usefixtures("resizes", "store")
+@pytest.mark.parametrize("what", FOUND)
+def test_findings_about_mnn_need_no_weights_of_anybody(tmp_path, what):
+    case, suite, operator = FOUND[what]
+    (tmp_path / "parity.toml").write_text(suite)
+    variant = case.rpartition("/")[2]
+    bounds = 'outputs = "standard"\nlayers = "standard"\n'
+    (tmp_path / "tolerances.toml").write_text(f"[mnn.{variant}]\n{bounds}")
+    into = tmp_path / "post"
+
+    ended = called(tmp_path, "repro", case, "--post", "--out", str(into))
+
+    assert ended.code == 0, ended.text
+    assert size_of(into) < 50_000
+    assert operator in (into / "issue.md").read_text()
+    check_differs(into)
 
 
 @pytest.fixture
