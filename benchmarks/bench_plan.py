@@ -1,0 +1,356 @@
+"""The plan of digits' UNet beside uniform bits, a greedy search, and MNN's own.
+
+    python benchmarks/bench_plan.py [--within DB] [--conversions N] [--store DIR]
+        [--pairs N --plans N] [--write]
+
+Every file is judged by the hundred prompts of the suite; PyTorch runs the other
+networks. `greedy by size` gives 4 bits to as many of the largest layers as the bound
+allows, and 8 bits to the others; it bisects that number. `auto_quant` is the procedure
+of MNN's ``auto_quant.py``: symmetric integers in blocks of 64 weights, in 8 bits, for
+matrix products and convolutions of one pixel, and float32 for the others. Each of the
+former, in the file's order, then gets 4 bits if the largest error of the outputs stays
+below 5 % of the largest value. At last it tries larger blocks. That script calls MNN's
+command-line tools, so the procedure runs here on the harness's own conversions.
+
+With `--pairs` each of several plans, for bounds from 30 to 41 dB, is held to its bound
+on as many pairs of prompt and seed, which its search did not see.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import figures
+import numpy as np
+
+from harness.commands.plan.command import _place
+from harness.commands.plan.place import JudgedFile, PlanSubject
+from harness.commands.plan.run import MOST_CONVERSIONS, Found, Planner
+from harness.core.case import Variant
+from harness.core.errors import ParityError
+from harness.core.runtime import Mixed, runtime
+from harness.engine.engine import Engine
+from harness.engine.run import open_store
+from harness.judge.tolerance import Tolerance
+from harness.measure.trace import OUTPUT, open_trace
+from harness.recipes import recipe_module
+from harness.suite.schema import Limits
+from harness.suite.suite import Suite, load_suite
+
+DIGITS = Path(__file__).parents[1] / "fixtures" / "digits"
+NETWORK, RUNTIME, PIPELINE = "unet", "mnn", "hundred"
+MANY, FEW = 8, 4
+BLOCK, LARGER, RATE = 64, (256, 128), 0.05
+TIMEOUT_S = 3600.0
+LOWEST_DB, HIGHEST_DB = 30.0, 41.0
+NAMES = ("planned", "unet-planned.json")
+UNSEEN, OTHER_DRAW = 8, 100
+"""Unseen pictures of a search, and a draw of prompts and noise that no search makes."""
+
+Bits = dict[str, int]
+
+
+@dataclass
+class Way:
+    """One way to get a file, and what the file is like."""
+
+    name: str
+    variant: Variant
+    conversions: int
+    seconds: float
+    size_bytes: int = 0
+    mse: float = 0.0
+    worst_db: float = 0.0
+    right: int = 0
+
+
+class Mixtures:
+    """Makes variants of the network that a test of a bound can run.
+
+    Args:
+        place: The network in float32, and where it is judged.
+        mixed: How the runtime gives layers their bits.
+        folder: An empty folder for the files of the converter.
+
+    """
+
+    def __init__(self, place: PlanSubject, mixed: Mixed, folder: Path) -> None:
+        self.place, self._mixed, self._folder = place, mixed, folder
+        self._count = 0
+
+    def uniform(self, kind: str) -> Variant:
+        """Return a built-in variant."""
+        return replace(self.place.case.variant, name=kind, kind=kind)
+
+    def mixture(self, bits: Bits, block: int = 0) -> Variant:
+        """Return a variant of bits by layer, 32 for float32.
+
+        With a block of weights the integers are symmetric, and each block has a scale.
+        """
+        layers = []
+        for name, number in bits.items():
+            weight = {"name": name, "bits": number % 32}
+            weight |= {"blockSize": block, "asymmetric": False} if block else {}
+            layers.append({"opName": name, "weight": [weight]})
+        params = {"type": "QUANTIZE", "quantParams": {"layer": layers}}
+        text = json.dumps({"version": "0.0.0", "forGuide": True, "algo": [params]})
+        self._count += 1
+        path = self._folder / f"{self._count}.json"
+        path.write_text(text, encoding="utf-8")
+        flag = f"{self._mixed.flag}{path.name}"
+        return replace(
+            self.uniform(self._mixed.origin),
+            name=f"mixture-{self._count}",
+            flags=(flag,),
+            files=((flag, path),),
+        )
+
+
+def greedy(files: Mixtures, sizes: Bits, most: int) -> tuple[Variant, int]:
+    """Return the file in which the most of the largest layers have few bits."""
+    largest = sorted(sizes, key=lambda name: -sizes[name])
+
+    def made(count: int) -> Variant:
+        few = dict.fromkeys(largest[:count], FEW)
+        return files.mixture(dict.fromkeys(sizes, MANY) | few)
+
+    low, high, conversions = 0, len(largest) + 1, 0
+    while high - low > 1 and conversions < most:
+        middle = (low + high) // 2
+        conversions += 1
+        if files.place.run(made(middle)).passed:
+            low = middle
+        else:
+            high = middle
+    return made(low), conversions
+
+
+def auto_quant(
+    files: Mixtures,
+    of_one_pixel: Sequence[str],
+    every: Iterable[str],
+    most: int,
+    rate: Callable[[Variant], float],
+) -> tuple[Variant, int]:
+    """Return the file that MNN's procedure ends with after some conversions."""
+    bits = dict.fromkeys(every, 32) | dict.fromkeys(of_one_pixel, MANY)
+    # The first conversion only writes the list of layers; the second has the blocks.
+    conversions, found = 2, files.mixture(bits, BLOCK)
+    if rate(found) > RATE:
+        return found, conversions
+    for name in of_one_pixel:
+        if conversions == most:
+            return found, conversions
+        conversions += 1
+        trial = files.mixture(bits | {name: FEW}, BLOCK)
+        if rate(trial) <= RATE:
+            bits[name], found = FEW, trial
+    for block in LARGER:
+        conversions += 1
+        trial = files.mixture(bits, block)
+        if rate(trial) < RATE:
+            return trial, conversions
+    return found, conversions
+
+
+def rates(place: PlanSubject) -> Callable[[Variant], float]:
+    """Return what tells the largest error of a file's outputs, as MNN's tool does."""
+    peaks = {
+        reading.sample: {
+            name: float(np.abs(trace[OUTPUT + name]).max()) for name in trace.outputs
+        }
+        for _, readings in place.engine.references(place.case)
+        for reading in readings
+        for trace in [open_trace(reading.reference.path)]
+    }
+    return lambda variant: max(
+        one.row.comparison.max_abs / peaks[one.row.sample][one.row.probe]
+        for one in place.run(variant).rows
+    )
+
+
+def one_pixel(found: Found) -> list[str]:
+    """Return the layers that MNN's tool changes, in the file's order."""
+    component = found.place.case.component
+    module = recipe_module(component.recipe).build(component)
+    shapes = {name: one.shape[2:] for name, one in module.named_parameters()}
+    return [
+        name
+        for layer in found.layers
+        for name in layer.names
+        if layer.modules and set(shapes[f"{layer.modules[0]}.weight"]) <= {1}
+    ]
+
+
+def judged(row: Way, hundred: PlanSubject) -> Way:
+    """Fill in what the pictures of all prompts say about a file."""
+    drawn: JudgedFile = hundred.run(row.variant)
+    comparisons = [one.row.comparison for one in drawn.rows]
+    row.size_bytes = drawn.size_bytes
+    row.mse = float(np.mean([one.rms**2 for one in comparisons]))
+    pictures = [one.picture for one in comparisons]
+    row.worst_db = min(one.psnr_db for one in pictures)
+    row.right = sum(one.expected_read == one.actual_read for one in pictures)
+    return row
+
+
+def decibels(mse: float) -> float:
+    """Return the PSNR of a mean squared error of levels from 0 to 255."""
+    return 10 * np.log10(255**2 / mse)
+
+
+def table(rows: Sequence[Way]) -> str:
+    """Return the files as a table of Markdown."""
+    by_name = {row.name: row for row in rows}
+    int8, int4 = by_name["int8-weights"], by_name["int4-weights"]
+    heads = ("UNet", "size", "of int4's", "PSNR", "error, of int8's", "worst picture")
+    heads += ("read right", "conversions", "time")
+    lines = [f"| {' | '.join(heads)} |", "|---" + "|--:" * (len(heads) - 1) + "|"]
+    lines += [
+        f"| {row.name} | {row.size_bytes / 2**20:.2f} MB "
+        f"| {row.size_bytes / int4.size_bytes:.2f} | {decibels(row.mse):.1f} dB "
+        f"| {(row.mse / int8.mse) ** 0.5:.2f} | {row.worst_db:.1f} dB | {row.right} "
+        f"| {row.conversions} | {row.seconds:.0f} s |"
+        for row in rows
+    ]
+    return "\n".join(lines)
+
+
+def mixture_of(files: Mixtures, found: Found) -> Variant:
+    """Return a plan as a variant whose file of bits is there."""
+    bits = {
+        name: number
+        for layer, number in zip(found.layers, found.bits, strict=True)
+        for name in layer.names
+    }
+    return files.mixture(bits)
+
+
+def compared(
+    suite: Suite, place: PlanSubject, prompts: Sequence[str], mixed: Mixed, most: int
+) -> list[Way]:
+    """Return every way to get a file, judged by all prompts."""
+    whole = next(
+        one
+        for one in suite.pipeline_cases
+        if (one.subject, one.backend) == (PIPELINE, RUNTIME)
+    )
+    assert place.drawing is not None
+    pipeline = replace(place.drawing.pipeline, prompts=whole.pipeline.prompts)
+    hundred = replace(place, drawing=replace(place.drawing, pipeline=pipeline))
+    outputs, _ = _place(
+        suite, place.engine, NETWORK, RUNTIME, pipeline="", what="outputs"
+    )
+    rows: list[Way] = []
+    plans: list[Found] = []
+
+    def timed(name: str, make: Callable[[], tuple[Variant, int]]) -> None:
+        start = time.monotonic()
+        variant, conversions = make()
+        seconds = time.monotonic() - start
+        rows.append(judged(Way(name, variant, conversions, seconds), hundred))
+        print(rows[-1], flush=True)
+
+    def plan() -> tuple[Variant, int]:
+        plans.append(Planner(place, mixed, print).plan(*NAMES, prompts, UNSEEN))
+        return mixture_of(files, plans[0]), plans[0].conversions
+
+    with tempfile.TemporaryDirectory() as scratch:
+        files = Mixtures(place, mixed, Path(scratch))
+        timed("planned", plan)
+        for kind in mixed.variants:
+            timed(kind, lambda kind=kind: (files.uniform(kind), 1))
+        sizes = {
+            name: layer.costs[MANY] for layer in plans[0].layers for name in layer.names
+        }
+        timed("greedy by size", lambda: greedy(files, sizes, most))
+        layers, rate = one_pixel(plans[0]), rates(outputs)
+        timed("auto_quant", lambda: auto_quant(files, layers, sizes, most, rate))
+    return rows
+
+
+def held(
+    place: PlanSubject, prompts: Sequence[str], mixed: Mixed, bound: float, pairs: int
+) -> dict[str, float]:
+    """Return how often a plan exceeds its bound on pairs that it did not see."""
+    place = replace(place, bound=Tolerance(psnr_db=bound))
+    found = Planner(place, mixed, print).plan(*NAMES, prompts, UNSEEN)
+    with tempfile.TemporaryDirectory() as scratch:
+        variant = mixture_of(Mixtures(place, mixed, Path(scratch)), found)
+        drawn = place.unseen(pairs, OTHER_DRAW, prompts).run(variant)
+    row = {
+        "bound_db": round(bound, 1),
+        "size_bytes": drawn.size_bytes,
+        "pairs": len(drawn.rows),
+        "exceeded": sum(not one.verdict.passed for one in drawn.rows),
+        "worst_db": min(one.row.comparison.picture.psnr_db for one in drawn.rows),
+        "conversions": found.conversions,
+        "seconds": round(found.took_s),
+    }
+    print(json.dumps(row), flush=True)
+    return row
+
+
+def main() -> None:
+    """Compare, and hold plans to their bounds."""
+    parser = figures.parser(__doc__)
+    parser.add_argument("--within", type=float, default=39.5, help="PSNR in decibels")
+    parser.add_argument("--conversions", type=int, default=MOST_CONVERSIONS)
+    parser.add_argument("--pairs", type=int, default=200)
+    parser.add_argument("--plans", type=int, default=0)
+    parser.add_argument("--store", default="", help="where files are kept")
+    given = parser.parse_args()
+    suite, mixed = load_suite(DIGITS), runtime(RUNTIME).mixed
+    assert mixed is not None
+    plans = []
+    limits = Limits(timeout_s=TIMEOUT_S, jobs=1)
+    with Engine(open_store(given.store), limits) as engine:
+        place, prompts = _place(
+            suite, engine, NETWORK, RUNTIME, pipeline=PIPELINE, what="image"
+        )
+        bounded = replace(place, bound=Tolerance(psnr_db=given.within))
+        rows = compared(suite, bounded, prompts, mixed, given.conversions)
+        print(table(rows), flush=True)
+        for bound in np.linspace(LOWEST_DB, HIGHEST_DB, given.plans):
+            try:
+                plans.append(held(place, prompts, mixed, float(bound), given.pairs))
+            except ParityError as error:
+                print(f"{bound:.1f} dB: {error}", flush=True)
+    if given.write:
+        keep(rows, plans, given.within)
+
+
+def keep(rows: Sequence[Way], plans: Sequence[dict[str, float]], within: float) -> None:
+    """Keep the figures."""
+    by_name = {row.name: row for row in rows}
+    ours, int8, int4 = (
+        by_name[name] for name in ("planned", "int8-weights", "int4-weights")
+    )
+    exceeded = sum(one["exceeded"] for one in plans)
+    pairs = sum(one["pairs"] for one in plans)
+    figures.keep(
+        "plan",
+        script=__file__,
+        what=f"a plan of digits' UNet for MNN within PSNR {within:g} dB, on the "
+        "suite's hundred prompts, beside int8 and int4 weights",
+        measured=f"{ours.size_bytes / int4.size_bytes:.2f} × int4's size, "
+        f"{(ours.mse / int8.mse) ** 0.5:.2f} × int8's error, {ours.right} of 100 read "
+        f"right; {exceeded} of {pairs} pictures that {len(plans)} plans did not see "
+        "exceed the bound",
+        values={
+            "rows": {
+                row.name: {**vars(row), "variant": row.variant.kind} for row in rows
+            },
+            "plans": plans,
+        },
+        code=["commands/plan", "engine", "runtimes"],
+    )
+
+
+if __name__ == "__main__":
+    main()
