@@ -26,8 +26,7 @@ from harness.core.runtime import runtime
 from harness.engine.needs import REMEMBERED_BYTES
 from harness.recipes import recipe_module, weight_folders
 from harness.recipes.checkpoint import likely_files
-from harness.runtimes.pytorch.program import as_tuple
-from harness.runtimes.pytorch.self_error import placed
+from harness.runtimes.pytorch.program import as_tuple, placed
 from harness.runtimes.session import Session, load_backend
 
 Tensors = dict[str, torch.Tensor]

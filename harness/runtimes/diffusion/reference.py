@@ -32,7 +32,7 @@ from harness.runtimes.diffusion.schedule import (
     settings_of,
     state_of,
 )
-from harness.runtimes.pytorch.self_error import widened
+from harness.runtimes.pytorch.program import in_float32
 
 _ARRAYS = "reference.npz"
 _STATES = "states.pt"
@@ -210,7 +210,7 @@ def self_networks(
 
     def wide(network: Network) -> Network:
         def run(feeds: Mapping[str, torch.Tensor]) -> Tensors:
-            return {name: widened(value) for name, value in network(feeds).items()}
+            return {name: in_float32(value) for name, value in network(feeds).items()}
 
         return run
 

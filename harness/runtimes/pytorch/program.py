@@ -18,6 +18,7 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.export.passes import move_to_device_pass
 
+from harness.core.case import Device, TensorSpec
 from harness.core.probes import Kind, Probe, Setting
 
 if TYPE_CHECKING:
@@ -255,6 +256,22 @@ def as_array(value: torch.Tensor) -> np.ndarray:
     if value.dtype == torch.bfloat16:
         value = value.float()
     return value.cpu().numpy()
+
+
+def placed(
+    spec: TensorSpec, value: torch.Tensor, dtype: torch.dtype, device: Device
+) -> torch.Tensor:
+    """Return an input as a module in `dtype` takes it, on a device."""
+    dtype = dtype if value.is_floating_point() else value.dtype
+    if spec.draw == "timestep":
+        # bfloat16 has steps of 4 near 999; diffusers rounds the embedding alone.
+        dtype = torch.promote_types(dtype, value.dtype)
+    return value.to(device.device, dtype)
+
+
+def in_float32(value: torch.Tensor) -> torch.Tensor:
+    """Return a tensor of fewer bits as float32, which holds each of its numbers."""
+    return value.float() if value.is_floating_point() else value
 
 
 def own_path(path: str) -> str:

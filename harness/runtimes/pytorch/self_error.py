@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from harness.core.case import Component, Device, TensorSpec
+from harness.core.case import Component, Device
 from harness.core.comparison import to_columns
 from harness.core.errors import StageError, first_line
 from harness.core.outcome import Outcome
@@ -20,7 +20,7 @@ from harness.measure.compare import compare
 from harness.measure.trace import OUTPUT, load_inputs, open_trace
 from harness.recipes import recipe_module
 from harness.runtimes.pytorch.prepare import ask_device
-from harness.runtimes.pytorch.program import as_tuple
+from harness.runtimes.pytorch.program import as_tuple, in_float32, placed
 from harness.runtimes.pytorch.reference import named_outputs
 
 
@@ -62,7 +62,7 @@ def measure_self(
                 made = as_tuple(module(*given))
         except (RuntimeError, TypeError, ValueError) as error:
             raise refusal(component.name, dtype, error) from error
-        outputs = named_outputs(component, tuple(map(widened, made)))
+        outputs = named_outputs(component, tuple(map(in_float32, made)))
         expected = open_trace(reading.reference.path)
         found = {
             name: compare(
@@ -76,22 +76,6 @@ def measure_self(
 
     for reading in readings:
         store.make("self", self_key(reading, device, dtype), partial(build, reading))
-
-
-def placed(
-    spec: TensorSpec, value: torch.Tensor, dtype: torch.dtype, device: Device
-) -> torch.Tensor:
-    """Return an input as a module in `dtype` takes it, on a device."""
-    dtype = dtype if value.is_floating_point() else value.dtype
-    if spec.draw == "timestep":
-        # bfloat16 has steps of 4 near 999; diffusers rounds the embedding alone.
-        dtype = torch.promote_types(dtype, value.dtype)
-    return value.to(device.device, dtype)
-
-
-def widened(value: torch.Tensor) -> torch.Tensor:
-    """Return a tensor of fewer bits as float32, which holds each of its numbers."""
-    return value.float() if value.is_floating_point() else value
 
 
 def refusal(name: str, dtype: str, error: Exception) -> StageError:

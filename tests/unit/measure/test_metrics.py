@@ -39,7 +39,7 @@ def test_a_row_names_a_field_that_holds_its_number(metric):
 
 
 def test_every_metric_that_can_be_a_bound_is_one_of_a_tolerance():
-    assert sorted(Tolerance.__struct_fields__) == sorted(BOUNDS)
+    assert sorted(Tolerance.__struct_fields__) == sorted((*BOUNDS, "within"))
     assert [metric.name for metric in BOUNDED] == [
         *("atol", "floors", "sqnr_db", "cosine_distance", "psnr_db", "ssim")
     ]
