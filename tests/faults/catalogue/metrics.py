@@ -69,8 +69,8 @@ FAULTS = (
     _rule(
         "best-bound-counts",
         JUDGE,
-        "worst = max(_checks",
-        "worst = min(_checks",
+        "worst = max(checks",
+        "worst = min(checks",
         "too-far",
     ),
     _rule(
