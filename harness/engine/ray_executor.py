@@ -21,6 +21,7 @@ from harness.engine.worker_pool import Progress
 RAY: Final = "ray"
 _POLL_S: Final = 0.3
 _TELL_S: Final = 2.0
+_CANCEL_S: Final = 2.0
 _RETRIES: Final = 20
 """How often a task whose node is gone is tried again."""
 
@@ -141,6 +142,10 @@ class RayExecutor(Executor):
                 self._ray.cancel(ref, force=True)
         self._closed.set()
         self._thread.join(timeout=5.0)
+        if left:
+            # Ray ends this process if a task is tried again while it leaves.
+            with suppress(Exception):  # the cluster may be gone
+                self._ray.wait(left, num_returns=len(left), timeout=_CANCEL_S)
         self._ray.shutdown()
 
     def _watch(self) -> None:
@@ -183,7 +188,9 @@ class RayExecutor(Executor):
     def _fail(self, error: BaseException) -> None:
         with self._lock:
             self._ended = error
-            left, self._futures = list(self._futures.values()), {}
+            left = list(self._futures.values())
+            if isinstance(error, ParityError):
+                self._futures = {}  # no cluster is there to end them
         for future in left:
             future.set_exception(error)
 
