@@ -47,12 +47,10 @@ def by_bits(layer: Mapping[str, Any], name: str) -> dict[int, float]:
 
 def fewer(layer: Mapping[str, Any]) -> int | None:
     """Return the next lower number of bits of a layer, or None if it saves nothing."""
-    bits, prices = int(layer["bits"]), by_bits(layer, "seconds")
-    prices = prices or by_bits(layer, "costs")
-    below = max((n for n in by_bits(layer, "shares") if n < bits), default=None)
-    if below is None or prices.get(below, prices[bits]) >= prices[bits]:
-        return None
-    return below
+    bits, shares = int(layer["bits"]), by_bits(layer, "shares")
+    prices = by_bits(layer, "seconds") or by_bits(layer, "costs")
+    below = max((one for one in prices if one < bits and one in shares), default=bits)
+    return below if prices[below] < prices[bits] else None
 
 
 def why(layer: Mapping[str, Any]) -> str:
@@ -69,9 +67,10 @@ def why(layer: Mapping[str, Any]) -> str:
             "what rounding does to them was not measured: the layer stays in float32."
         )
     below, seconds = fewer(layer), by_bits(layer, "seconds")
-    if below is None and seconds:
-        return "It is not faster with fewer bits."
     if below is None:
+        slower = max((one for one in seconds if one < bits), default=None)
+        if slower is not None:
+            return f"It is not faster with {bits_words(slower)}."
         return "The plan has no fewer bits to give."
     costs = by_bits(layer, "costs")
     saved = f"{costs[bits] - costs[below]:,} bytes smaller"

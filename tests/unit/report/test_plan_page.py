@@ -31,6 +31,11 @@ def layer(name, bits, shares, *, modules=True):
     }
 
 
+def timed(seconds, *, bits):
+    shares = {"32": 0.0, "8": 0.1, "4": 0.6, "2": 15.0}
+    return {**layer("a", bits, shares), "seconds": seconds}
+
+
 LOUD = layer("conv_in", 32, {"32": 0.0, "8": 0.13, "4": 38.0})
 LAYERS = [
     LOUD,
@@ -141,6 +146,14 @@ def test_a_plan_without_float32_has_no_table_of_what_it_keeps():
         (layer("a", 32, {}, modules=False), "they are none of PyTorch's"),
         (LAYERS[2], "no fewer bits to give"),
         (layer("a", 32, {"32": 0.0, "8": 38.0}), "use 3,800 % more of the bound"),
+        # Only numbers of bits that were timed count in a plan that is to be fast.
+        (
+            timed({"32": 3e-3, "4": 1e-3}, bits=32),
+            "With 4 in place of float32",
+        ),
+        (timed({"32": 3e-3, "4": 1e-3}, bits=32), "be 2 ms faster"),
+        (timed({"32": 1e-3, "4": 1e-3}, bits=32), "It is not faster with 4 bits"),
+        (timed({"32": 3e-3, "4": 1e-3}, bits=4), "no fewer bits to give"),
     ],
 )
 def test_a_layer_says_why_it_has_its_bits(unmeasured, words):
