@@ -24,7 +24,7 @@ from pathlib import Path
 import figures
 from bare import bare_drawings
 
-from harness.core.pipeline import PipelineCase, PipelineRun, RoleFile
+from harness.core.pipeline import PipelineCase, PipelineRun
 from harness.core.runtime import runtime
 from harness.engine.artifacts import Artifacts, native_converter
 from harness.engine.engine import Engine
@@ -46,26 +46,15 @@ def staged(store: Store, chain: PipelineCase) -> PipelineRun:
     try:
         artifacts = Artifacts(store, worker_pool, native_converter(None))
         inputs, reference = artifacts.draw(chain.pipeline, chain.device, {})
-        role_files = []
-        for role, case in chain.roles:
-            assert case is not None
-            artifact, model = artifacts.deploy(case, artifacts.export(case))
-            role_files.append(
-                RoleFile(
-                    role=role,
-                    component=case.component,
-                    backend=case.backend,
-                    device=case.device,
-                    artifact=artifact,
-                    model=model,
-                )
-            )
+        role_files = tuple(
+            artifacts.role_file(case, role) for role, case in chain.roles if case
+        )
     finally:
         worker_pool.close()
     return PipelineRun(
         case=chain.id,
         pipeline=chain.pipeline,
-        role_files=tuple(role_files),
+        role_files=role_files,
         inputs=inputs,
         reference=reference,
         device=chain.device,

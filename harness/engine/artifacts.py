@@ -384,7 +384,7 @@ class Artifacts:
         def rows(name: str) -> Iterator[Row]:
             dtype = SELF[name]
             made = {one.sample: keys.self_key(one, device, dtype) for one in readings}
-            with self.worker_pool.one_at_a_time(f"{name} {case.shared}"):
+            with self.worker_pool.one_at_a_time((name, case.shared)):
                 there = {s for s, key in made.items() if self.store.find("self", key)}
                 lacking = [one for one in readings if one.sample not in there]
                 if lacking:

@@ -39,7 +39,7 @@ from harness.judge.known_gaps import Gap
 from harness.judge.pipeline import picture_words
 from harness.judge.policy import JUDGED_WITHIN, Policy
 from harness.judge.rewritten_values import NONE, rewritten_message, rewritten_values
-from harness.judge.self_error import own_errors, own_words, refusals
+from harness.judge.self_error import Own, own_errors, own_words, refusals
 from harness.judge.tolerance import (
     FULL_PRECISION,
     Tolerance,
@@ -171,15 +171,17 @@ def judge_case(
         SuiteError: No table of the policy states a tolerance for a value.
 
     """
-    rows = tuple(_judged(record, what, policy))
+    of_pytorch = own_errors(record)
+    rows = tuple(_judged(record, what, policy, of_pytorch))
     others = NONE
     if what == LAYERS:
-        outputs = tuple(_judged(record, OUTPUTS, policy))
+        outputs = tuple(_judged(record, OUTPUTS, policy, of_pytorch))
         others = rewritten_values(record, rows, outputs)
         rows = tuple(others.applied(judged) for judged in rows)
     failing = [judged for judged in rows if not judged.verdict.passed]
     worst = max(rows, key=lambda judged: judged.verdict.usage, default=None)
-    own = tuple(_judged(record, ISOLATED, policy)) if what == LAYERS else ()
+    alone = _judged(record, ISOLATED, policy, of_pytorch)
+    own = tuple(alone) if what == LAYERS else ()
     origins = tuple(judged for judged in own if not judged.verdict.passed)
     blamed, origins = others.without(failing), others.without(origins, read=True)
     first, inputs = first_divergence(rows, blamed, origins)
@@ -201,8 +203,7 @@ def judge_case(
             # It counts, however small its effect is.
             reason = f"{told[1]}; {reason}" if failing else told[1]
             found, first, inputs = told[0], None, ()
-    compared = [judged.row for judged in rows]
-    words = [*own_words(compared, own_errors(record))]
+    words = [*own_words([judged.row for judged in rows], of_pytorch)]
     unsaid = [text for text in words if text.removeprefix("off by ") not in reason]
     refused = refusals(record) if what in JUDGED_WITHIN else ()
     beside = (rewritten_message(rows), *foreign_words(record, what), *unsaid, *refused)
@@ -227,9 +228,10 @@ def judge_case(
     )
 
 
-def _judged(record: CaseRecord, what: str, policy: Policy) -> Iterator[JudgedRow]:
+def _judged(
+    record: CaseRecord, what: str, policy: Policy, of_pytorch: Own
+) -> Iterator[JudgedRow]:
     itself = (record.foreign or {}).get("by") == ITSELF
-    every = own_errors(record)
     for row in record.rows:
         if row.what != what:
             continue
@@ -241,7 +243,7 @@ def _judged(record: CaseRecord, what: str, policy: Policy) -> Iterator[JudgedRow
             probe=row.probe,
             module=row.module,
         )
-        own = every.get((rule.tolerance.within or "", row.sample, row.probe))
+        own = of_pytorch.get((rule.tolerance.within or "", row.sample, row.probe))
         yield JudgedRow(
             row=row,
             own=own,

@@ -49,26 +49,19 @@ backend.mnn.variants = ["fp32"]
 """,
         "Tanh(",
     ),
-    "nearest pixel": (
-        "nearest/mnn/fp32",
-        """\
-shapes = [{ batch = 2 }]
-inputs = { profiles = ["realistic"], realistic = 1 }
+    **{
+        what: (
+            f"{name}/mnn/fp32",
+            f"""\
+shapes = [{{ batch = 2 }}]
+inputs = {{ profiles = ["realistic"], realistic = 1 }}
 backend.mnn.variants = ["fp32"]
-component.nearest.onnx = "nearest.onnx"
+component.{name}.onnx = "{name}.onnx"
 """,
-        "Resize(",
-    ),
-    "cubic": (
-        "cubic/mnn/fp32",
-        """\
-shapes = [{ batch = 2 }]
-inputs = { profiles = ["realistic"], realistic = 1 }
-backend.mnn.variants = ["fp32"]
-component.cubic.onnx = "cubic.onnx"
-""",
-        "Resize(",
-    ),
+            "Resize(",
+        )
+        for what, name in (("nearest pixel", "nearest"), ("cubic", "cubic"))
+    },
 }
 """Divergences of MNN that digits does not show: the case, a suite, and the operator."""
 
