@@ -6,6 +6,7 @@ every process that a test starts, and then interrupts.
 
 from __future__ import annotations
 
+import os
 import signal
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,10 @@ ONLY_BY_NAME = (
     *("full_size", "bench", "alone"),
     *("slow", "initialised", "fleet", "targets", "providers", "exporters", "plan"),
 )
+
+# Tests import onnxruntime here too. It would open a database that all workers share,
+# start threads, and post to Microsoft, as `harness.engine.host` says.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -5,6 +5,7 @@ The recipes share these functions. Each function imports the framework that it n
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -240,13 +241,24 @@ def _refuse_adapters(home: Path) -> None:
             raise SuiteError(msg)
 
 
-def shapes_of(file: Path) -> dict[str, list[int]]:
+def shapes_of(file: Path) -> Mapping[str, list[int]]:
     """Return the names and shapes of a safetensors file, from its header alone.
 
     Raises:
         SuiteError: It is no safetensors file, or it is truncated.
 
     """
+    try:
+        about = file.stat()
+    except OSError as error:
+        msg = f"there is no file {file} ({error.strerror}); fetch it again."
+        raise SuiteError(msg) from None
+    return _shapes(file, about.st_size, about.st_mtime_ns)
+
+
+# Every case of a network asks; a file that was written anew is read anew.
+@functools.cache
+def _shapes(file: Path, size: int, _changed: int) -> Mapping[str, list[int]]:
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -255,7 +267,7 @@ def shapes_of(file: Path) -> dict[str, list[int]]:
             return {name: opened.get_slice(name).get_shape() for name in names}
     except (SafetensorError, OSError) as error:
         msg = (
-            f"{file} ({file.stat().st_size:,} bytes) cannot be read as "
+            f"{file} ({size:,} bytes) cannot be read as "
             f"safetensors: {error}. It may be truncated or a Git LFS pointer; "
             "fetch it again."
         )

@@ -175,6 +175,15 @@ def write_weights(file, *shape):
     file.write_bytes(struct.pack("<Q", len(text)) + text + bytes(count))
 
 
+def test_a_file_that_is_written_anew_is_counted_anew(tmp_path):
+    shutil.copytree(DIGITS / "vae", tmp_path / "vae")
+    vae = describe("vae_decoder", "vae_decoder", Source(path=tmp_path))
+    before = stored_weights(vae)
+    write_weights(tmp_path / "vae" / "diffusion_pytorch_model.safetensors", 500)
+
+    assert stored_weights(vae) == 4 * 500 != before
+
+
 def test_a_t5_is_counted_in_its_folder_and_by_its_index(tmp_path):
     root = tmp_path / "flux"
     shutil.copytree(FLUX, root, ignore=shutil.ignore_patterns("*.toml"))
