@@ -272,19 +272,24 @@ def _more_words(results: Sequence[Tried]) -> str:
     return f"{most:,} more would decide if their share stays"
 
 
-def _claim_words(pairs: Mapping[str, Any], metric: str, one: Tried) -> Iterator[str]:
+def claim_text(pairs: Mapping[str, Any], metric: str, claim: Claim) -> str:
+    """Return what a claim of a metric counts, and which share of it may be."""
     other = {"": "their limit", ACCEPTED: ACCEPTED}.get(
         pairs["by"], f"the model's own {pairs['by']}"
     )
     if metric == READ:
         worse = "pictures are read as another thing"
-    elif one.claim.bound == 1.0:
+    elif claim.bound == 1.0:
         worse = f"pictures are worse than {other} by {metric}"
     else:
-        worse = f"pictures are over {one.claim.bound:g} × {other} by {metric}"
+        worse = f"pictures are over {claim.bound:g} × {other} by {metric}"
+    return f"{worse}, at most {claim.share:.0%} may be"
+
+
+def _claim_words(pairs: Mapping[str, Any], metric: str, one: Tried) -> Iterator[str]:
     yield (
-        f"{one.worse} of {one.pictures} {worse}, at most {one.claim.share:.0%} may "
-        f"be; {one.low:.0%} to {one.high:.0%} of all pictures"
+        f"{one.worse} of {one.pictures} {claim_text(pairs, metric, one.claim)}; "
+        f"{one.low:.0%} to {one.high:.0%} of all pictures"
     )
     if one.verdict is not Conclusion.WORSE and one.visible < 1.0:
         yield f"with {one.visible:.0%} it would be seen nine times in ten"
@@ -343,8 +348,7 @@ def _more(
     claim: Claim, pictures: int, worse: int, enough_bad: float, enough_good: float
 ) -> int | None:
     """Return how many more pictures decide if the observed share stays."""
-    # One picture is added as half worse, so that no pictures at all give no certainty.
-    share = (worse + _PRIOR) / (pictures + 1)
+    share = worse / pictures if pictures else _PRIOR
     above = share > claim.share
     enough = enough_bad if above else enough_good
 

@@ -130,7 +130,7 @@ def test_the_worst_pairs_are_kept_as_pictures_and_shown(drawn):
     assert found["pictures"]
     for path, index in zip(found["pictures"], found["worst"], strict=True):
         assert (run / path).is_file()
-        assert f"seed {found['seeds'][index]}; errors" in page
+        assert f"seed {found['seeds'][index]} · PSNR " in page
 
 
 def test_the_worst_pair_is_drawn_again_by_its_prompt_and_seed_alone(drawn, tmp_path):
