@@ -204,3 +204,19 @@ def test_what_cannot_be_measured_is_one_sentence(drawn, name, said):
     assert "\n" not in record["failure"]["message"]
     shown = drawn[0].run(*PARITY, "show", "last", f"{name}/onnxruntime/fp32")
     assert shown.has(said), shown.text
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("raises", "cannot read the picture of seed"),
+        ("unweighted", "cannot be used: the weights of 'made_up'"),
+    ],
+)
+def test_a_run_that_measures_nothing_cannot_tell(drawn, tmp_path, name, said):
+    project = drawn[0].branch(tmp_path / "alone")
+
+    ended = project.run(*PARITY, "run", f"{name}/*", "--e2e")
+
+    assert ended.code == 2, ended.text
+    assert ended.has(said)
