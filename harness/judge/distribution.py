@@ -272,24 +272,23 @@ def _more_words(results: Sequence[Tried]) -> str:
     return f"{most:,} more would decide if their share stays"
 
 
-def claim_text(pairs: Mapping[str, Any], metric: str, claim: Claim) -> str:
-    """Return what a claim of a metric counts, and which share of it may be."""
+def worse_text(pairs: Mapping[str, Any], metric: str, claim: Claim) -> str:
+    """Return what makes a picture count as worse, to stand after "pictures are"."""
     other = {"": "their limit", ACCEPTED: ACCEPTED}.get(
         pairs["by"], f"the model's own {pairs['by']}"
     )
     if metric == READ:
-        worse = "pictures are read as another thing"
-    elif claim.bound == 1.0:
-        worse = f"pictures are worse than {other} by {metric}"
-    else:
-        worse = f"pictures are over {claim.bound:g} × {other} by {metric}"
-    return f"{worse}, at most {claim.share:.0%} may be"
+        return "read as another thing"
+    if claim.bound == 1.0:
+        return f"worse than {other} by {metric}"
+    return f"over {claim.bound:g} × {other} by {metric}"
 
 
 def _claim_words(pairs: Mapping[str, Any], metric: str, one: Tried) -> Iterator[str]:
     yield (
-        f"{one.worse} of {one.pictures} {claim_text(pairs, metric, one.claim)}; "
-        f"{one.low:.0%} to {one.high:.0%} of all pictures"
+        f"{one.worse} of {one.pictures} pictures are "
+        f"{worse_text(pairs, metric, one.claim)}, at most {one.claim.share:.0%} may "
+        f"be; {one.low:.0%} to {one.high:.0%} of all pictures"
     )
     if one.verdict is not Conclusion.WORSE and one.visible < 1.0:
         yield f"with {one.visible:.0%} it would be seen nine times in ten"

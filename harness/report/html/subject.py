@@ -12,7 +12,12 @@ from harness.core.pipeline import PAIRS
 from harness.core.record import CaseRecord, coverage_share
 from harness.core.text import count, few
 from harness.judge.contract import contract_notes
-from harness.judge.distribution import claim_text, pair_ratios, results_of
+from harness.judge.distribution import (
+    Conclusion,
+    pair_ratios,
+    results_of,
+    worse_text,
+)
 from harness.judge.foreign import all_words
 from harness.measure.metrics import METRIC
 from harness.report.html.charts import Chart, depth_figure
@@ -34,6 +39,9 @@ from harness.report.pictures import (
     worst_drawing,
 )
 from harness.report.run_facts import BAD, GOOD, QUIET, RunFacts
+
+_CLEAREST = (Conclusion.WORSE, Conclusion.OPEN, Conclusion.SHIP)
+_INTERVAL = "confidence interval of 95 % of the share, valid wherever the drawing stops"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,7 +318,7 @@ def _pictures(ident: str, name: str, records: Sequence[CaseRecord]) -> HtmlTable
 def _claims(ident: str, name: str, records: Sequence[CaseRecord]) -> HtmlTable | None:
     """Return a table of each claim about the pairs of each case, as it was tested."""
     found = [
-        (name_of(record), claim_text(pairs, metric, one.claim), one)
+        (name_of(record), worse_text(pairs, metric, one.claim), one)
         for record in records
         if (pairs := (record.pipeline or {}).get(PAIRS))
         for metric, each in results_of(pairs).items()
@@ -318,6 +326,7 @@ def _claims(ident: str, name: str, records: Sequence[CaseRecord]) -> HtmlTable |
     ]
     if not found:
         return None
+    found.sort(key=lambda row: _CLEAREST.index(row[-1].verdict))
     tried = [one for *_, one in found]
     return HtmlTable(
         id=ident,
@@ -326,12 +335,21 @@ def _claims(ident: str, name: str, records: Sequence[CaseRecord]) -> HtmlTable |
         columns=(
             Column("case", [case for case, *_ in found]),
             Column("verdict", [one.verdict.value for one in tried]),
-            Column("claim", [text for _, text, _ in found]),
-            Column("found", [f"{one.worse} of {one.pictures}" for one in tried]),
+            Column("worse", [one.worse for one in tried], "number", "pictures"),
+            Column("of", [one.pictures for one in tried], "number", "pictures"),
             Column(
-                "of all pictures",
-                [f"{one.low:.0%} to {one.high:.0%}" for one in tried],
-                hint="confidence interval of 95 %, valid wherever the drawing stops",
+                "claim",
+                [
+                    f"at most {one.claim.share:.0%} of all pictures are {worse}"
+                    for _, worse, one in found
+                ],
+            ),
+            *(
+                Column(title, ends, "percent", _INTERVAL, minor=True)
+                for title, ends in (
+                    ("of all, from", [one.low for one in tried]),
+                    ("to", [one.high for one in tried]),
+                )
             ),
             Column(
                 "would be seen",

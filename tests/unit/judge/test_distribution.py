@@ -75,7 +75,7 @@ def test_the_forecast_is_the_number_of_pictures_that_decides():
     found = try_claim(BROKEN, [r * 4 for r in ratios])
     assert found.verdict is Conclusion.OPEN
     assert found.more
-    assert 1 / 6 < BROKEN.share  # so it forecasts SHIP
+    assert BROKEN.share > 1 / 6  # so it forecasts SHIP
     total = 6 + found.more
     worse = 1 + round(found.more / 6)
     assert evidence(total, worse, BROKEN.share, above=False) >= -math.log(ALPHA)
