@@ -28,6 +28,10 @@ _PLACE = 24
 the end of a module's path."""
 
 
+_PATH = re.compile(r"(?<![^\s'\"(\[=,:])(~?/(?!/)|[A-Za-z]:[\\/]|\\\\).*")
+"""A path that begins at a root or a home, and what follows it: it may have spaces."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
     """One line of text with its tone.
@@ -77,6 +81,17 @@ def cut(text: str, room: int) -> str:
     '…resnets.0.conv1'
     """
     return text if len(text) <= room else f"…{text[len(text) - max(1, room - 1) :]}"
+
+
+def without_paths(text: str) -> str:
+    """Return a text in which no line names a place of this machine.
+
+    >>> without_paths("ImportError: /home/ann lee/MNN.so: undefined symbol")
+    'ImportError: PATH'
+    >>> without_paths("MNN 3.6.1, see https://www.mnn.zone, 1/2")
+    'MNN 3.6.1, see https://www.mnn.zone, 1/2'
+    """
+    return _PATH.sub("PATH", text)
 
 
 def count(number: int, noun: str) -> str:

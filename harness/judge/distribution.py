@@ -272,18 +272,22 @@ def _more_words(results: Sequence[Tried]) -> str:
     return f"{most:,} more would decide if their share stays"
 
 
-def _claim_words(pairs: Mapping[str, Any], metric: str, one: Tried) -> Iterator[str]:
+def worse_text(pairs: Mapping[str, Any], metric: str, claim: Claim) -> str:
+    """Return what makes a picture count as worse, to stand after "pictures are"."""
     other = {"": "their limit", ACCEPTED: ACCEPTED}.get(
         pairs["by"], f"the model's own {pairs['by']}"
     )
     if metric == READ:
-        worse = "pictures are read as another thing"
-    elif one.claim.bound == 1.0:
-        worse = f"pictures are worse than {other} by {metric}"
-    else:
-        worse = f"pictures are over {one.claim.bound:g} × {other} by {metric}"
+        return "read as another thing"
+    if claim.bound == 1.0:
+        return f"worse than {other} by {metric}"
+    return f"over {claim.bound:g} × {other} by {metric}"
+
+
+def _claim_words(pairs: Mapping[str, Any], metric: str, one: Tried) -> Iterator[str]:
     yield (
-        f"{one.worse} of {one.pictures} {worse}, at most {one.claim.share:.0%} may "
+        f"{one.worse} of {one.pictures} pictures are "
+        f"{worse_text(pairs, metric, one.claim)}, at most {one.claim.share:.0%} may "
         f"be; {one.low:.0%} to {one.high:.0%} of all pictures"
     )
     if one.verdict is not Conclusion.WORSE and one.visible < 1.0:
@@ -343,8 +347,7 @@ def _more(
     claim: Claim, pictures: int, worse: int, enough_bad: float, enough_good: float
 ) -> int | None:
     """Return how many more pictures decide if the observed share stays."""
-    # One picture is added as half worse, so that no pictures at all give no certainty.
-    share = (worse + _PRIOR) / (pictures + 1)
+    share = worse / pictures if pictures else _PRIOR
     above = share > claim.share
     enough = enough_bad if above else enough_good
 

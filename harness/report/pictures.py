@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from harness.core.pipeline import IMAGE
+from harness.core.pipeline import IMAGE, SQUARED
 from harness.core.record import CaseRecord, Row
+from harness.judge.distribution import READ
 from harness.judge.pipeline import CLEAN_DB, app_causes, attribution_of
 
 PEAK = 255.0
@@ -27,6 +28,32 @@ def psnr_db(rms: float) -> float:
     if rms == 0.0:
         return math.inf
     return 20 * math.log10(PEAK / rms) if math.isfinite(rms) else math.nan
+
+
+def metric_words(name: str, error: float, usage: str) -> str:
+    """Return a metric of one pair as a phrase; empty where the reader reads the same.
+
+    Args:
+        name: Name of the metric.
+        error: The error by which pairs are compared: levels for PSNR, 0 or 1 for the
+            reader, the root where the metric is in `SQUARED`.
+        usage: A phrase about the error as a share of its limit.
+
+    >>> metric_words("psnr", 2.55, "82 % of its limit")
+    'PSNR 40.0 dB, 82 % of its limit'
+    >>> metric_words("ssim", 0.1, "2.00 × its limit"), metric_words("read", 1.0, "")
+    ('SSIM 0.9900, 2.00 × its limit', 'read as another thing')
+    """
+    if name == READ:
+        return "read as another thing" if error else ""
+    if math.isnan(error):
+        return f"{name} of a picture that is not finite"
+    if name == "psnr":
+        return f"PSNR {psnr_db(error):.1f} dB, {usage}"
+    value = error**2 if name in SQUARED else error
+    if name == "ssim":
+        return f"SSIM {1 - value:.4f}, {usage}"
+    return f"{name} {value:.3g}, {usage}"
 
 
 @dataclass(frozen=True, kw_only=True)

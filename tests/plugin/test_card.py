@@ -23,7 +23,8 @@ def made(passing, store, tmp_path_factory):
     project = passing[0].branch(tmp_path_factory.mktemp("card") / "project")
     within = 'outputs = { tier = "quantized", within = "self-bf16" }'
     project.change("tolerances.toml", 'outputs = "quantized"', within)
-    assert project.parity("run").code == 0
+    runs = project.path / "reports" / "runs"
+    assert project.parity("run", "--runs", str(runs)).code == 0
     ended = project.parity("card")
     assert ended.code == 0, ended.text
     card, _ = load_card(project.path / "card")
@@ -54,7 +55,9 @@ def test_a_card_says_what_was_compared_and_how_to_check_it(made):
     for case in CASES:
         assert re.search(rf"\| `{case}` \| .* floors, \d+ dB \| \d+%: .+ \| ", text)
     assert "torch 2." in text
-    assert re.search(r"- Command: `.*\brun\b", text)
+    assert re.search(r"- Command: `.*\brun --runs PATH", text)
+    for name in ("card.md", CARD):
+        assert str(project.path) not in (project.path / "card" / name).read_text()
     assert "`parity verify card FOLDER`" in text
     signed = json.loads((project.path / "card" / CARD).read_text())["digest"]
     assert f"Digest of `card.json`: `{signed}`" in text

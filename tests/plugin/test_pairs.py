@@ -130,7 +130,7 @@ def test_the_worst_pairs_are_kept_as_pictures_and_shown(drawn):
     assert found["pictures"]
     for path, index in zip(found["pictures"], found["worst"], strict=True):
         assert (run / path).is_file()
-        assert f"seed {found['seeds'][index]}; errors" in page
+        assert f"seed {found['seeds'][index]} · PSNR " in page
 
 
 def test_the_worst_pair_is_drawn_again_by_its_prompt_and_seed_alone(drawn, tmp_path):
@@ -204,3 +204,19 @@ def test_what_cannot_be_measured_is_one_sentence(drawn, name, said):
     assert "\n" not in record["failure"]["message"]
     shown = drawn[0].run(*PARITY, "show", "last", f"{name}/onnxruntime/fp32")
     assert shown.has(said), shown.text
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("raises", "cannot read the picture of seed"),
+        ("unweighted", "cannot be used: the weights of 'made_up'"),
+    ],
+)
+def test_a_run_that_measures_nothing_cannot_tell(drawn, tmp_path, name, said):
+    project = drawn[0].branch(tmp_path / "alone")
+
+    ended = project.run(*PARITY, "run", f"{name}/*", "--e2e")
+
+    assert ended.code == 2, ended.text
+    assert ended.has(said)

@@ -37,6 +37,13 @@ _ONE_OPERATOR = (
 # float16 rounds this to 1, so the result also shows the precision of the run.
 _FED = 1 + 2**-12
 
+LIMIT_S = 60.0
+"""Seconds that a child process has."""
+
+COMPILE_S = 600.0
+"""Seconds for the one that may compile: 11 s of processor time, which took over a
+minute where ten processes shared two cores."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
@@ -54,7 +61,7 @@ class Answer:
     log: str = ""
 
 
-def ask_child(function: str, *arguments: str, timeout_s: float = 60.0) -> Answer:
+def ask_child(function: str, *arguments: str, timeout_s: float = LIMIT_S) -> Answer:
     """Call a function in a new process, in an empty folder.
 
     Args:

@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 
-from harness.commands.doctor.child import Answer, ask_child
+from harness.commands.doctor.child import COMPILE_S, LIMIT_S, Answer, ask_child
 from harness.core.environment import core_count, environment, installed, packages
 from harness.core.runtime import Runtime, runtimes
 from harness.core.text import WIDTH
@@ -210,12 +210,12 @@ def check_loads(
             "fetch it, change protobuf for it, and report each conversion"
         )
         yield Finding(check="onnx", status=Status.WARN, says=says, fix=onnx)
-    for name, fix in (
-        ("onnx", onnx),
-        ("torch", _pip_install(["torch"], tested)),
-        ("numba", "export NUMBA_CACHE_DIR=a-folder-you-can-write"),
+    for name, limit_s, fix in (
+        ("onnx", LIMIT_S, onnx),
+        ("torch", LIMIT_S, _pip_install(["torch"], tested)),
+        ("numba", COMPILE_S, "export NUMBA_CACHE_DIR=a-folder-you-can-write"),
     ):
-        ended = ask(f"load_{name}").ended
+        ended = ask(f"load_{name}", timeout_s=limit_s).ended
         says = f"{have.get(name, '')} {ended or 'loads'}".strip()
         if name == "onnx":
             says += f", with protobuf {have.get('protobuf', 'none')}"

@@ -26,7 +26,7 @@ from harness.core.errors import ParityError
 from harness.core.program import ProgramEnd, ended
 from harness.core.record import CaseRecord
 from harness.core.runtime import Runtime, runs_exported, runtime
-from harness.core.text import count, operator
+from harness.core.text import count, operator, without_paths
 from harness.engine.engine import Engine
 from harness.engine.environments import installed_versions, python_of
 from harness.engine.excerpt import Excerpt, Redraw
@@ -45,8 +45,6 @@ _DRAWS: Final = tuple(
 )
 _PARTS: Final = (32, 16, 4, 2)
 _TEXT: Final = Path(__file__).with_name("issue.txt")
-_PATH: Final = re.compile(r"(?<![^\s'\"(\[=,:])(~?/(?!/)|[A-Za-z]:[\\/]|\\\\).*")
-"""A path that begins at a root or a home, and what follows it: it may have spaces."""
 _LIMIT_S: Final = 60
 
 
@@ -228,17 +226,6 @@ def _composed(
     """Return sizes that are changed once, and once more."""
     both = {old: then.get(new, new) for old, new in before}
     return tuple((both | {o: n for o, n in then.items() if o not in both}).items())
-
-
-def without_paths(text: str) -> str:
-    """Return a text in which no line names a place of this machine.
-
-    >>> without_paths("ImportError: /home/ann lee/MNN.so: undefined symbol")
-    'ImportError: PATH'
-    >>> without_paths("MNN 3.6.1, see https://www.mnn.zone, 1/2")
-    'MNN 3.6.1, see https://www.mnn.zone, 1/2'
-    """
-    return _PATH.sub("PATH", text)
 
 
 def without_options_of_paths(device: Device) -> tuple[Device, list[str]]:

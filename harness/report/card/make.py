@@ -19,7 +19,7 @@ from harness.core.errors import SuiteError
 from harness.core.pipeline import MIXED
 from harness.core.record import OUTPUTS, CaseRecord, Row
 from harness.core.runtime import runtime
-from harness.core.text import few, in_floors
+from harness.core.text import few, in_floors, without_paths
 from harness.engine.engine import Engine
 from harness.judge.case import CaseVerdict
 from harness.judge.value import JudgedRow
@@ -71,7 +71,8 @@ def write_card(
     about = facts.about
     here = about["environment"]
     commit = f"{here['commit'][:12]}{' with changes' if here['dirty'] else ''}"
-    command = shlex.join(about.get("command") or ())
+    # A card is published, and a path says where something lies on its author's machine.
+    command = shlex.join(without_paths(word) for word in about.get("command") or ())
     versions = ", ".join(f"{k} {v}" for k, v in sorted(here["packages"].items()))
     card = Card(
         format=FORMAT,
@@ -112,7 +113,8 @@ def _summed(record: CaseRecord, checks: Sequence[CaseVerdict]) -> CardCase:
         worst = None
     outputs = [row for row in record.rows if row.what == OUTPUTS]
     if failed:
-        result = "known gap" if failed.gap else f"{failed.outcome}: {failed.reason}"
+        reason = without_paths(failed.reason)
+        result = "known gap" if failed.gap else f"{failed.outcome}: {reason}"
     elif pictures := [check.picture for check in checks if check.picture]:
         result = " · ".join(reversed(pictures))  # the verdict on pairs, then the worst
     else:

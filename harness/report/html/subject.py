@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -11,6 +12,12 @@ from harness.core.pipeline import PAIRS
 from harness.core.record import CaseRecord, coverage_share
 from harness.core.text import count, few
 from harness.judge.contract import contract_notes
+from harness.judge.distribution import (
+    Conclusion,
+    pair_ratios,
+    results_of,
+    worse_text,
+)
 from harness.judge.foreign import all_words
 from harness.measure.metrics import METRIC
 from harness.report.html.charts import Chart, depth_figure
@@ -25,8 +32,16 @@ from harness.report.html.values import (
     values_of,
     values_table,
 )
-from harness.report.pictures import pictures_of, rms_of, worst_drawing
+from harness.report.pictures import (
+    metric_words,
+    pictures_of,
+    rms_of,
+    worst_drawing,
+)
 from harness.report.run_facts import BAD, GOOD, QUIET, RunFacts
+
+_CLEAREST = (Conclusion.WORSE, Conclusion.OPEN, Conclusion.SHIP)
+_INTERVAL = "confidence interval of 95 % of the share, valid wherever the drawing stops"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +80,8 @@ class SubjectSection(Section):
         notes: Facts that the chart does not show: failures, skips, observers.
         drawings: The worst picture of each case of a pipeline, the worst case first.
         pictures: Table of the errors of each case's pictures, and of their growth.
+        claims: Table of what was claimed of all pictures of a case, and was tested on
+            its pairs.
 
     """
 
@@ -76,6 +93,7 @@ class SubjectSection(Section):
     is_pipeline: bool
     drawings: Sequence[DrawingSection] = ()
     pictures: HtmlTable | None = None
+    claims: HtmlTable | None = None
 
 
 def subjects(facts: RunFacts) -> Iterator[SubjectSection]:
@@ -127,6 +145,7 @@ def _subject(
         is_pipeline=is_pipeline,
         drawings=tuple(_drawings(records)),
         pictures=_pictures(f"{ident}-cases", name, records),
+        claims=_claims(f"{ident}-claims", name, records),
     )
 
 
@@ -224,13 +243,17 @@ def _worst_pairs(record: CaseRecord) -> Iterator[DrawingSection]:
     kept = zip(pairs.get("worst", ()), pairs.get("pictures", ()), strict=True)
     for index, path in kept:
         errors = {name: losses[index] for name, losses in pairs["losses"].items()}
-        words = ", ".join(f"{name} {error:.3g}" for name, error in errors.items())
+        words = [
+            metric_words(name, error, of_limit(pair_ratios(pairs, name)[index]))
+            for name, error in errors.items()
+        ]
+        rms = errors.get("psnr", 0.0)
         yield DrawingSection(
             path=path,
             case=name_of(record),
-            words=f"seed {pairs['seeds'][index]}; errors {words}",
+            words=f"seed {pairs['seeds'][index]} · {' · '.join(filter(None, words))}",
             prompt=pairs["prompts"][index],
-            rms=errors.get("psnr", 0.0),
+            rms=rms if math.isfinite(rms) else math.inf,
         )
 
 
@@ -286,6 +309,60 @@ def _pictures(ident: str, name: str, records: Sequence[CaseRecord]) -> HtmlTable
             Column(
                 "error pattern",
                 [one.get("signature") or "" for one in about],
+                minor=True,
+            ),
+        ),
+    )
+
+
+def _claims(ident: str, name: str, records: Sequence[CaseRecord]) -> HtmlTable | None:
+    """Return a table of each claim about the pairs of each case, as it was tested."""
+    found = [
+        (name_of(record), worse_text(pairs, metric, one.claim), one)
+        for record in records
+        if (pairs := (record.pipeline or {}).get(PAIRS))
+        for metric, each in results_of(pairs).items()
+        for one in each
+    ]
+    if not found:
+        return None
+    found.sort(key=lambda row: _CLEAREST.index(row[-1].verdict))
+    tried = [one for *_, one in found]
+    return HtmlTable(
+        id=ident,
+        caption=f"Pairs of {name}: each claim about all pictures, and what was found",
+        unit="claim",
+        columns=(
+            Column("case", [case for case, *_ in found]),
+            Column("verdict", [one.verdict.value for one in tried]),
+            Column("worse", [one.worse for one in tried], "number", "pictures"),
+            Column("of", [one.pictures for one in tried], "number", "pictures"),
+            Column(
+                "claim",
+                [
+                    f"at most {one.claim.share:.0%} of all pictures are {worse}"
+                    for _, worse, one in found
+                ],
+            ),
+            *(
+                Column(title, ends, "percent", _INTERVAL, minor=True)
+                for title, ends in (
+                    ("of all, from", [one.low for one in tried]),
+                    ("to", [one.high for one in tried]),
+                )
+            ),
+            Column(
+                "would be seen",
+                [one.visible if one.visible < 1.0 else None for one in tried],
+                "percent",
+                "the least share of all pictures that is seen nine times in ten",
+                minor=True,
+            ),
+            Column(
+                "more pictures",
+                [one.more for one in tried],
+                "number",
+                "that would decide if the share stays; – where no number would",
                 minor=True,
             ),
         ),

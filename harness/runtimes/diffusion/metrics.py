@@ -100,10 +100,14 @@ def _rms(expected: np.ndarray, actual: np.ndarray) -> float:
     return float(np.sqrt(np.mean(np.subtract(actual, expected, dtype=np.float64) ** 2)))
 
 
-def _flip() -> Metric:
-    if find_spec("flip_evaluator") is None:
-        msg = "flip-evaluator is not installed; `pip install .[perceptual]` adds it."
+def _check_installed(module: str, package: str, extra: str) -> None:
+    if find_spec(module) is None:
+        msg = f"{package} is not installed; `pip install .[{extra}]` adds it."
         raise ModuleNotFoundError(msg)
+
+
+def _flip() -> Metric:
+    _check_installed("flip_evaluator", "flip-evaluator", "perceptual")
 
     def flip(expected: np.ndarray, actual: np.ndarray) -> float:
         found, _ = perceptual(expected, actual)
@@ -114,6 +118,7 @@ def _flip() -> Metric:
 
 def _lpips() -> Metric:
     """Return LPIPS with AlexNet, whose weights must lie in PyTorch's cache already."""
+    _check_installed("lpips", "lpips", "lpips")
     import lpips
 
     folder = torch.hub.get_dir()
@@ -138,6 +143,7 @@ def _dreamsim() -> Metric:
     All its files must lie in PyTorch's cache already, because the package downloads
     what is missing.
     """
+    _check_installed("dreamsim", "dreamsim", "dreamsim")
     from dreamsim import dreamsim
 
     folder = Path(torch.hub.get_dir())

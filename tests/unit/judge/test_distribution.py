@@ -75,11 +75,17 @@ def test_the_forecast_is_the_number_of_pictures_that_decides():
     found = try_claim(BROKEN, [r * 4 for r in ratios])
     assert found.verdict is Conclusion.OPEN
     assert found.more
-    share = 1.5 / 7  # as the forecast assumes
-    assert share > BROKEN.share  # so it forecasts DO NOT SHIP
+    assert BROKEN.share > 1 / 6  # so it forecasts SHIP
     total = 6 + found.more
-    worse = 1 + round(share * found.more)
-    assert evidence(total, worse, BROKEN.share, above=True) >= -math.log(ALPHA)
+    worse = 1 + round(found.more / 6)
+    assert evidence(total, worse, BROKEN.share, above=False) >= -math.log(ALPHA)
+
+
+def test_without_a_worse_picture_the_forecast_is_the_least_number_that_ships():
+    found = try_claim(BROKEN, [0.5] * 9)
+
+    assert found.verdict is Conclusion.OPEN
+    assert found.more == least_pictures([BROKEN]) - 9
 
 
 def test_a_share_that_lies_on_the_boundary_has_no_forecast():

@@ -522,6 +522,72 @@ def test_a_picture_says_what_it_shows_and_how_much_is_amplified(found, tmp_path)
     assert "Their difference times 16" in text
 
 
+def pairs_record(tmp_path, losses):
+    """A pipeline that drew pairs, the worst of which left a picture each."""
+    paths = []
+    for seed in range(2):
+        paths.append(f"pictures/seed-{seed}-difference-x16.png")
+        (tmp_path / paths[-1]).parent.mkdir(exist_ok=True)
+        Image.new("RGB", (200, 64)).save(tmp_path / paths[-1])
+    drawn = len(losses["psnr"])
+    pairs = {
+        "by": "bfloat16",
+        "margins": dict.fromkeys(losses),
+        "prompts": [f"the number {at}" for at in range(drawn)],
+        "seeds": list(range(drawn)),
+        "losses": losses,
+        "limits": {"psnr": [2.55] * drawn, "ssim": [0.1] * drawn},
+        "worst": [0, 1],
+        "pictures": paths,
+    }
+    about = {"roles": {}, "pairs": pairs, "attribution": None}
+    picture = row("picture.0", 1.0, what="image", module="a seven")
+    case = "release/mnn/fp32"
+    return record(picture, case=case, pipeline=about, coverage=None)
+
+
+def test_a_table_has_each_claim_about_pairs_with_its_interval(found, tmp_path):
+    losses = {"psnr": [5.1] * 9, "ssim": [0.05] * 9, "read": [0.0] * 9}
+    drawn = pairs_record(tmp_path, losses)
+    table = page_of(found(drawn, whats=("image",))).cards[0].claims
+
+    assert cells(table, "verdict") == [
+        *("DO NOT SHIP", "INCONCLUSIVE", "INCONCLUSIVE", "INCONCLUSIVE", "SHIP")
+    ]
+    own = "of all pictures are worse than the model's own bfloat16 by"
+    assert cells(table, "claim")[::4] == [
+        f"at most 50% {own} {n}" for n in ("psnr", "ssim")
+    ]
+    assert cells(table, "claim")[3].endswith(
+        "10% of all pictures are read as another thing"
+    )
+    assert cells(table, "worse") == [8, 0, 0, 0, 0]
+    assert cells(table, "of") == [8, 9, 9, 9, 6]
+    assert cells(table, "of all, from") == [pytest.approx(0.567, abs=0.001), 0, 0, 0, 0]
+    assert cells(table, "to")[0] == 1.0
+    assert cells(table, "would be seen")[3:] == [pytest.approx(0.7, abs=0.01), None]
+    assert cells(table, "more pictures") == [0, 17 - 9, 17 - 9, 36 - 9, 0]
+
+
+def test_the_worst_pairs_say_what_draws_them_again_and_how_bad_they_are(
+    found, tmp_path
+):
+    losses = {
+        "psnr": [5.1, math.nan],
+        "ssim": [0.05, math.nan],
+        "read": [1.0, 0.0],
+    }
+    drawn = pairs_record(tmp_path, losses)
+    broken, first = page_of(found(drawn, whats=("image",))).cards[0].drawings
+
+    assert first.prompt == "the number 0"
+    assert first.words == (
+        "seed 0 · PSNR 34.0 dB, 2.00 × its limit · SSIM 0.9975, 50 % of its limit"
+        " · read as another thing"
+    )
+    assert broken.words.startswith("seed 1 · psnr of a picture that is not finite")
+
+
 def test_the_nodes_of_a_cluster_are_named_with_their_cases(found):
     ran = record(*chain(1.0), output(1.0), node="host-a 1f2e3d")
 

@@ -11,6 +11,7 @@ from harness.commands.explain import post
 from harness.core.case import Device, Target
 from harness.core.errors import ParityError
 from harness.core.runtime import runtime
+from harness.core.text import without_paths
 from harness.runtimes.onnxruntime.repro import words
 from harness.suite.suite import load_suite
 from tests.unit.nets import DIGITS
@@ -107,7 +108,7 @@ WARNS = "print('/home/ann lee/ort.py:12: UserWarning: slow')"
 def test_a_path_that_a_runtime_prints_is_in_no_text(script):
     folder = script(f"{WARNS}; print('GPU at ~/ann'); {DIFFERS}")
 
-    text = post.without_paths(post.shown(CASE, folder))
+    text = without_paths(post.shown(CASE, folder))
 
     assert text.splitlines()[:2] == ["PATH", "GPU at PATH"]
     assert text.endswith("rms 1.0, 9.0 times the noise of float32")

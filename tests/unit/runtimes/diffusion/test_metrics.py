@@ -160,6 +160,15 @@ def test_a_metric_one_of_whose_files_is_missing_names_it(weights, missing):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["lpips", "dreamsim"])
+def test_a_metric_whose_package_is_missing_says_how_to_install_it(name, monkeypatch):
+    monkeypatch.setattr(metrics, "find_spec", lambda _: None)
+    said = rf"{name} is not installed; `pip install .\[{name}\]` adds it\.$"
+
+    with pytest.raises(StageError, match=said):
+        metrics.metrics_of([name])
+
+
 def test_clip_of_a_picture_of_nan_is_no_number(clip):
     assert np.isnan(clip(PICTURE, PICTURE * np.nan))
 
