@@ -5,7 +5,7 @@ import tomllib
 
 import pytest
 
-from harness.commands.plan.command import _place
+from harness.commands.plan.place import place_of
 from harness.suite.suite import load_suite
 from tests.plugin.drawing import STEPS, only_onnxruntime, write_drawing
 from tests.plugin.project import TOLERANCES, write_project
@@ -208,7 +208,7 @@ def test_a_plan_within_a_bound_of_pictures_has_the_pipelines_batch(tmp_path):
     project.change("parity.toml", '["vae_decoder"]', '["unet"]')
     suite = load_suite(project.path)
 
-    place, _ = _place(suite, None, "unet", "onnxruntime", pipeline="", what="image")
+    place, _ = place_of(suite, None, "unet", "onnxruntime", what="image")
 
     assert {dict(one.shapes)["batch"] for one in place.case.samples} == {2}
 
