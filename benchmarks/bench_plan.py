@@ -10,8 +10,8 @@ MNN, and 8 bits and float32 in ONNX Runtime. `auto_quant`, for MNN alone, is the
 procedure of its ``auto_quant.py``: symmetric integers in blocks of 64 weights, in 8
 bits, for matrix products and convolutions of one pixel, and float32 for the others.
 Each of the former, in the file's order, then gets 4 bits if the largest error of the
-outputs stays below 5 % of the largest value. At last it tries larger blocks. That script
-calls MNN's command-line tools, so the procedure runs here on the harness's own
+outputs stays below 5 % of the largest value. At last it tries larger blocks. That
+script calls MNN's command-line tools, so the procedure runs here on the harness's own
 conversions.
 
 With `--plans` each of several plans, for bounds around that of the table, is held to
