@@ -28,7 +28,7 @@ from harness.report.plans import ALONE, FED_BACK, PICTURE
 from harness.suite.judge import Judge
 from harness.suite.suite import Suite
 
-MANY = 16
+MANY = 32
 """Number of samples, or of prompts, with which a search measures whole plans."""
 FEW = 4
 """Number of these with which it measures each layer alone."""

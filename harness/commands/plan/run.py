@@ -6,6 +6,7 @@ import importlib
 import math
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -158,9 +159,12 @@ class Planner:
         results = {exact.name: place.run(exact)}
         self._refuse(results[exact.name])
         layers = self._measured()
-        for uniform in others:
-            self._say(f"the file of {uniform.name}")
-            results[uniform.name] = place.run(uniform)
+        self._say(f"the file of {' and of '.join(one.name for one in others)}")
+        with ThreadPoolExecutor(place.engine.jobs) as pool:
+            judged = pool.map(place.run, others)
+            results |= {
+                one.name: each for one, each in zip(others, judged, strict=True)
+            }
         layers = self._timed(layers)
         margin = 1.0
         left = MOST_CONVERSIONS - len(results)

@@ -176,7 +176,7 @@ def test_a_second_run_makes_and_asks_nothing_and_measures_the_same(
 
 
 def test_effects_of_rounded_weights_are_measured_once(engine, unet):
-    here = case(unet, "mnn", samples=SAMPLES[1:])
+    here = case(unet, "mnn", samples=(SAMPLES[1], replace(SAMPLES[1], index=1)))
     file, model = engine.file(here)
     first, second, *_ = (layer.name for layer in stored(file.file(model)))
     trials = [((first, 4),), ((second, 4),)]
