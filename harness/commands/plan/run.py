@@ -34,7 +34,7 @@ MOST_CONVERSIONS = 8
 
 _ROUNDS = 8
 """Number of plans that are measured whole in PyTorch before one is converted."""
-_MOST_CHANGE = 4.0
+_MOST_CHANGE = 2.0
 """Factor by which a budget changes at most from one of them to the next."""
 _ROOM = 0.97
 """Share of the limits that a plan may use in PyTorch; the runtime has errors too."""
@@ -357,11 +357,13 @@ class Planner:
 
         Sums of single errors are only an estimate, and of a few inputs. So a plan is
         measured whole on all inputs. The budget of each value is then corrected by what
-        its sum missed, or by the worst of the values that have no budget.
+        its sum missed, or by the worst of the values that have no budget. Between
+        budgets whose plan holds and budgets whose plan does not, the middle is next.
         """
         place, target = self._place, _ROOM * margin
         budgets = [margin] * len(self._rows)
         best, ratio = [FLOAT] * len(layers), dict[str, float]()
+        held, failed = list[float](), list[float]()
         for _ in range(_ROUNDS):
             plan = choose(layers, budgets)
             if set(plan) == {FLOAT}:
@@ -369,16 +371,23 @@ class Planner:
             (whole,) = place.shares(place.effects([bits_of(layers, plan)]))
             own = [whole.pop(row) for row in self._rows]
             others = max(whole.values(), default=0.0)
-            is_cheaper = price(layers, plan) < price(layers, best)
-            if max(*own, others) <= target and is_cheaper:
+            holds = max(*own, others) <= target
+            if holds and price(layers, plan) < price(layers, best):
                 best = plan
                 sums = summed(layers, plan)
                 ratio = {
                     row: one / all_ if all_ else 1.0
                     for row, one, all_ in zip(self._rows, sums, own, strict=True)
                 }
-            least = max(others, target / _MOST_CHANGE)
-            changes = [target / max(one, least) for one in own]
+            held, failed = (budgets, failed) if holds else (held, budgets)
+            if held and failed:
+                pairs = zip(held, failed, strict=True)
+                budgets = [math.sqrt(one * other) for one, other in pairs]
+                continue
+            # The error of a whole plan may be several times its sum in one plan and a
+            # part of it in the next. So a budget goes half of the way, in decibels.
+            least = max(others, target / _MOST_CHANGE**2)
+            changes = [math.sqrt(target / max(one, least)) for one in own]
             budgets = [
                 budget * max(change, 1 / _MOST_CHANGE)
                 for budget, change in zip(budgets, changes, strict=True)
