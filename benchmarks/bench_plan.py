@@ -51,6 +51,7 @@ from harness.engine.run import open_store
 from harness.judge.tolerance import Tolerance
 from harness.measure.trace import OUTPUT, open_trace
 from harness.recipes import recipe_module
+from harness.runtimes.pytorch.program import own_path
 from harness.suite.schema import Limits
 from harness.suite.suite import Suite, load_suite
 
@@ -195,7 +196,7 @@ def one_pixel(found: Found) -> list[str]:
     """Return the layers that MNN's tool changes, in the file's order."""
     component = found.place.case.component
     module = recipe_module(component.recipe).build(component)
-    shapes = {name: one.shape[2:] for name, one in module.named_parameters()}
+    shapes = {own_path(name): one.shape[2:] for name, one in module.named_parameters()}
     return [
         name
         for layer in found.layers
