@@ -30,6 +30,7 @@ class Trials:
         model: Name of the file in the store entry.
         device: Device of PyTorch.
         trials: The layers that each trial rounds.
+        only: Numbers of the inputs to measure with; empty for all.
 
     """
 
@@ -39,6 +40,7 @@ class Trials:
     model: str
     device: Device
     trials: tuple[Bits, ...]
+    only: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +52,8 @@ class Effects:
             the first step, ``step NN`` or ``picture N``.
         powers: Mean square of each value in float32.
         errors: For each trial the mean squared error of each value, in squares of its
-            own unit. It is NaN for a trial with a layer that PyTorch's network lacks.
+            own unit. It is NaN for a trial of layers that PyTorch's network lacks. A
+            trial rounds those of its layers that the network has.
         parameters: Each layer of the deployed file, to the PyTorch parameters with the
             same weights; empty if the converter changed the weights.
 

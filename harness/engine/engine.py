@@ -367,12 +367,15 @@ class Engine(AbstractContextManager["Engine"]):
         """
         return self._artifacts.deploy(case, self._artifacts.export(case))
 
-    def output_effects(self, case: Case, trials: Sequence[Bits]) -> Effects:
+    def output_effects(
+        self, case: Case, trials: Sequence[Bits], only: Sequence[int] = ()
+    ) -> Effects:
         """Return the effects of rounded weights on a component's outputs.
 
         Args:
-            case: The component in the runtime's float32, with the samples to run.
+            case: The component in the runtime's float32, with its samples.
             trials: The layers that each trial rounds.
+            only: Numbers of the samples to run; empty for all.
 
         Raises:
             ParityError: A stage ended without an answer.
@@ -381,11 +384,18 @@ class Engine(AbstractContextManager["Engine"]):
         readings = self._artifacts.prepare(case, case.samples)
         samples = [(sample.id, one.inputs) for sample, one in readings.items()]
         inputs = {name: keys.contents(entry) for name, entry in samples}
-        task = tasks.OUTPUT_EFFECTS
-        return self._effects("torch", task, case, trials, {"inputs": inputs}, samples)
+        given, values = self._trials(case, trials, only), {"inputs": inputs}
+        need = self._artifacts.need(case, "torch", case.samples)
+        return self._artifacts.effects(
+            "torch", tasks.OUTPUT_EFFECTS, given, values, samples, need=need
+        )
 
     def drawing_effects(
-        self, drawing: PipelineCase, role: str, trials: Sequence[Bits]
+        self,
+        drawing: PipelineCase,
+        role: str,
+        trials: Sequence[Bits],
+        only: Sequence[int] = (),
     ) -> Effects:
         """Return the effects of rounded weights on a pipeline's latents and pictures.
 
@@ -393,6 +403,7 @@ class Engine(AbstractContextManager["Engine"]):
             drawing: The pipeline with the runtime's float32 file in `role`.
             role: Role of the network whose weights are rounded.
             trials: The layers that each trial rounds.
+            only: Numbers of the prompts to draw, one picture each; empty for all.
 
         Raises:
             ParityError: A stage ended without an answer.
@@ -405,31 +416,27 @@ class Engine(AbstractContextManager["Engine"]):
         drawn = keys.drawing_key(pipeline, inputs, drawing.device)
         rest = (pipeline, role, inputs, self._worker_pool.memory_gib)
         need = pipeline_need(drawing, self._artifacts.weights)
-        task, values = tasks.DRAWING_EFFECTS, {"drawing": drawn, "role": role}
-        return self._effects("pipeline", task, case, trials, values, *rest, need=need)
+        given, values = (
+            self._trials(case, trials, only),
+            {"drawing": drawn, "role": role},
+        )
+        return self._artifacts.effects(
+            "pipeline", tasks.DRAWING_EFFECTS, given, values, *rest, need=need
+        )
 
-    def _effects(
-        self,
-        host: str,
-        task: str,
-        case: Case,
-        trials: Sequence[Bits],
-        values: Mapping[str, object],
-        *rest: object,
-        need: Need | None = None,
-    ) -> Effects:
-        """Return the stored effects of trials; `values` decide the rounded values."""
+    def _trials(
+        self, case: Case, trials: Sequence[Bits], only: Sequence[int]
+    ) -> Trials:
         artifact, model = self.file(case)
-        given = Trials(
+        return Trials(
             backend=case.backend,
             component=case.component,
             artifact=artifact,
             model=model,
             device=case.reference,
             trials=tuple(trials),
+            only=tuple(only),
         )
-        need = need or self._artifacts.need(case, host, case.samples)
-        return self._artifacts.effects(host, task, given, values, *rest, need=need)
 
     def isolate(self, case: Case, sample: Sample) -> tuple[Row, ...]:
         """Run a case's operators on the reference's own inputs, for one sample.

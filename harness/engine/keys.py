@@ -251,6 +251,7 @@ def effects_key(given: Trials, values: Mapping[str, object]) -> dict[str, object
         "artifact": contents(given.artifact),
         "device": given.device.settings,
         "trials": given.trials,
+        "only": given.only,
         "values": values,
         "code": [code_digest(_EXPORTED), _runtime_code(runtime(given.backend))],
         "tools": installed(_DRAWING_TOOLS),

@@ -3,11 +3,10 @@
 One engine plans them all: a command for each would start its processes anew.
 """
 
-from dataclasses import replace
-
 import pytest
 
-from harness.commands.plan.command import _place, _started, bound_of
+from harness.commands.plan.command import _started, bound_of
+from harness.commands.plan.place import place_of
 from harness.commands.plan.run import Planner
 from harness.core.runtime import runtime
 from harness.suite.suite import load_suite
@@ -44,10 +43,8 @@ def started(tmp_path_factory):
 @pytest.mark.parametrize("name", CASES)
 def test_the_planted_block_alone_stays_in_float32(started, name, backend):
     what, bound = bound_of(BOUND)
-    place, prompts = _place(*started, name, backend, pipeline="", what=what)
-    planner = Planner(
-        replace(place, bound=bound), runtime(backend).mixed, lambda _: None
-    )
+    place, prompts = place_of(*started, name, backend, what=what, bound=bound)
+    planner = Planner(place, runtime(backend).mixed, lambda _: None)
 
     found = planner.plan("planned", "planned.json", prompts, unseen=1)
 

@@ -5,12 +5,13 @@ import tomllib
 
 import pytest
 
-from harness.commands.plan.command import _place
+from harness.commands.plan.place import FEW, MANY, place_of
 from harness.suite.suite import load_suite
 from tests.plugin.drawing import STEPS, only_onnxruntime, write_drawing
 from tests.plugin.project import TOLERANCES, write_project
 from tests.unit import browser as chromiums
 
+PROMPTS = FEW + 2
 PLAN = ("plan", "vae_decoder", "--unseen", "2")
 BOUND = 'outputs = "quantized"'
 TIGHT = "outputs = { sqnr_db = 30.0 }\nwhy = 'for a plan of several widths'"
@@ -166,15 +167,22 @@ def test_a_plan_that_cannot_be_made_is_refused_in_a_sentence(planned, options, w
 def in_pictures(drawn, tmp_path_factory):
     """A plan of a decoder that is held to a bound of a pipeline's pictures."""
     project = drawn[0].branch(tmp_path_factory.mktemp("pictures") / "project")
+    prompts = [f"a {number} in red ink" for number in range(PROMPTS)]
+    project.change("parity.toml", '["a seven in red ink on white paper"]', str(prompts))
     bound = "psnr_db=45,ssim=0.9"
     return project, project.parity(*PLAN, "--within", bound, "--name", "seen")
+
+
+def test_layers_alone_are_measured_on_the_few_pictures_that_move_most(in_pictures):
+    _, ended = in_pictures
+
+    assert ended.has(f"over {FEW} values of image of text2img"), ended.text
 
 
 def test_a_plan_within_a_bound_of_pictures_writes_that_bound(in_pictures):
     project, ended = in_pictures
 
     assert ended.code == 0, ended.text
-    assert ended.has("of image of text2img")
     tolerances = tomllib.loads((project.path / "tolerances.toml").read_text())
     assert tolerances["mnn"]["seen"]["image"] == {"psnr_db": 45.0, "ssim": 0.9}
 
@@ -208,9 +216,26 @@ def test_a_plan_within_a_bound_of_pictures_has_the_pipelines_batch(tmp_path):
     project.change("parity.toml", '["vae_decoder"]', '["unet"]')
     suite = load_suite(project.path)
 
-    place, _ = _place(suite, None, "unet", "onnxruntime", pipeline="", what="image")
+    place, _ = place_of(suite, None, "unet", "onnxruntime", what="image")
 
     assert {dict(one.shapes)["batch"] for one in place.case.samples} == {2}
+
+
+def test_the_few_inputs_are_those_that_use_most_of_their_limits(tmp_path):
+    project = write_drawing(tmp_path / "drawing")
+    project.change(
+        "parity.toml", '["a seven in red ink on white paper"]', str(["a"] * 12)
+    )
+
+    place, _ = place_of(
+        load_suite(project.path), None, "vae_decoder", "mnn", what="image"
+    )
+
+    # A step is of all pictures. The names of pictures 1 and 11 begin alike.
+    shares = {f"picture {at}": at / 10 for at in range(12)} | {"step 01": 9.0}
+    assert place.most_moved(shares) == (8, 9, 10, 11)
+    assert place.most_moved(shares | {"picture 1": 2.0}) == (1, 9, 10, 11)
+    assert place.most_moved({"step 01": 9.0}) == (0, 1, 2, 3)
 
 
 def test_a_pipeline_that_lacks_the_component_is_refused(in_pictures):
@@ -269,7 +294,7 @@ def in_onnxruntime(store, tmp_path_factory):  # noqa: ARG001  # which it fills
         '[backend.onnxruntime]\nvariants = ["fp32"]',
         '[backend.onnxruntime]\nvariants = ["fp32", "int8-weights"]',
     )
-    project.change("parity.toml", "realistic = 1", "realistic = 5")
+    project.change("parity.toml", "realistic = 1", f"realistic = {MANY + 1}")
     exact, _, integers = TOLERANCES.partition("[mnn.fp32]")
     integers = integers.partition("[mnn.")[2]
     (project.path / "tolerances.toml").write_text(
@@ -287,9 +312,9 @@ def test_onnxruntime_gets_a_plan_of_integers_and_float32(in_onnxruntime):
 
 
 def test_the_last_check_has_all_samples_of_the_suite(in_onnxruntime):
-    drawn, beyond_the_first_four = 2, 1
+    drawn, beyond_the_search = 2, 1
 
-    words = f"On {drawn + beyond_the_first_four} inputs that the search did not see"
+    words = f"On {drawn + beyond_the_search} inputs that the search did not see"
 
     assert in_onnxruntime[1].has(words), in_onnxruntime[1].text
 

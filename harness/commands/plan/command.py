@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,9 +15,7 @@ from harness.core.errors import SpecError, SuiteError
 
 if TYPE_CHECKING:
     from harness.commands.bench.rounds import Bench
-    from harness.commands.plan.place import PlanSubject
     from harness.core.case import Case
-    from harness.core.pipeline import PipelineCase
     from harness.engine.engine import Engine
     from harness.judge.tolerance import Tolerance
     from harness.suite.suite import Suite
@@ -87,6 +84,7 @@ def plan(
     also on inputs that the search never saw. The variant is written into parity.toml.
     """
     from harness.commands.plan.keep import layer_of, load_record, save_record, write
+    from harness.commands.plan.place import place_of
     from harness.commands.plan.run import Planner
     from harness.commands.plan.screen import layer_lines, plan_lines, written_lines
     from harness.core.runtime import runtime
@@ -110,10 +108,15 @@ def plan(
     bench: Bench | None = None
     with ExitStack() as started:
         engine, say = started.enter_context(_started(loaded, store))
-        place, prompts = _place(
-            loaded, engine, component, backend, pipeline=pipeline, what=what
+        place, prompts = place_of(
+            loaded,
+            engine,
+            component,
+            backend,
+            what=what,
+            pipeline=pipeline,
+            bound=bound,
         )
-        place = replace(place, bound=bound)
         if objective == "time":
             bench = started.enter_context(_bench(engine, loaded, place.case))
         found = Planner(place, mixed, say, bench).plan(name, file, prompts, unseen)
@@ -255,120 +258,3 @@ def _refuse_taken(suite: Suite, component: str, backend: str, name: str) -> None
         whose = f"of {min(others)}" if others else "built in"
         msg = f"the variant {backend}/{name} is {whose}; give the plan another --name."
         raise SuiteError(msg)
-
-
-def _place(
-    suite: Suite,
-    engine: Engine,
-    component: str,
-    backend: str,
-    *,
-    pipeline: str,
-    what: str,
-) -> tuple[PlanSubject, tuple[str, ...]]:
-    """Return where the plan is measured, and prompts that the search does not use."""
-    from harness.commands.plan.place import FEW, PlanSubject, plain_samples
-    from harness.core.case import Variant
-    from harness.core.pipeline import App
-    from harness.core.runtime import EXACT, runtime
-    from harness.core.settings import Settings
-    from harness.suite.judge import Judge
-
-    mixed = runtime(backend).mixed
-    assert mixed is not None  # noqa: S101  # the caller looked
-    here = [
-        case
-        for case in suite.cases
-        if (case.subject, case.backend) == (component, backend) and not case.targets
-    ]
-    if not here:
-        msg = (
-            f'{component} runs in {backend} on targets alone; add "here" to `targets` '
-            f"of [backend.{backend}] in {suite.path}."
-        )
-        raise SuiteError(msg)
-    case = here[0]
-    # A suite may give float32 further samples, which the new variant does not run.
-    alike = [one for one in here if one.variant.name == mixed.origin]
-    samples = plain_samples((alike or here)[0])
-    exact = Variant(
-        name=EXACT, backend=backend, kind=EXACT, converter=case.variant.converter
-    )
-    drawing: PipelineCase | None = None
-    prompts: tuple[str, ...] = ()
-    if what != "outputs":
-        drawn = _drawing(suite, case.component.recipe, backend, pipeline)
-        own = dict(drawn.roles)[case.component.recipe]
-        assert own is not None  # noqa: S101  # _drawing looked
-        if own.subject != component:
-            msg = (
-                f"{drawn.subject} has {own.subject} in the role "
-                f"{case.component.recipe}, and not {component}; plan {own.subject}, or "
-                "take --within outputs."
-            )
-            raise SuiteError(msg)
-        case, samples = own, plain_samples(own)
-        plan = drawn.pipeline
-        # A file with a fixed batch accepts only the suite's number of prompts.
-        few = FEW if "batch" in own.export.dynamic else len(plan.prompts)
-        plan = replace(
-            plan,
-            prompts=plan.prompts[:few],
-            samples=1,
-            seeds=0,
-            attribution=False,
-            app=App(),
-        )
-        every = dict.fromkeys(
-            text
-            for one in suite.pipeline_cases
-            if one.pipeline.kind == plan.kind
-            for text in (*one.pipeline.prompts, *one.pipeline.all_prompts)
-        )
-        prompts = tuple(one for one in every if one not in plan.prompts) or plan.prompts
-        drawing = replace(drawn, pipeline=plan)
-    case = replace(case, variant=exact, samples=samples[:FEW], where="")
-    if drawing is not None:
-        role = case.component.recipe
-        roles = tuple((one, case if one == role else None) for one, _ in drawing.roles)
-        drawing = replace(drawing, roles=roles)
-    place = PlanSubject(
-        engine=engine,
-        policy=Judge.of(suite, Settings()).policy,
-        case=case,
-        drawing=drawing,
-        what=what,
-        origin=mixed.origin,
-        rest=samples[FEW:] if alike else (),
-    )
-    return place, prompts
-
-
-def _drawing(suite: Suite, role: str, backend: str, name: str) -> PipelineCase:
-    """Return the pipeline that a component takes part in.
-
-    Raises:
-        SuiteError: No pipeline has it, or the named one lacks it.
-
-    """
-    from harness.core.toml_file import did_you_mean
-
-    found: dict[str, PipelineCase] = {}
-    for one in suite.pipeline_cases:
-        case = dict(one.roles).get(role)
-        if case is not None and case.backend == backend:
-            found.setdefault(one.subject, one)
-    if name in found:
-        return found[name]
-    if name:
-        lacks = any(one.subject == name for one in suite.pipeline_cases)
-        text = f"lacks {role} in {backend}" if lacks else "is not in the suite"
-        msg = f"the pipeline {name!r} {text}; {did_you_mean(name, list(found))}"
-        raise SuiteError(msg)
-    if not found:
-        msg = (
-            f"no pipeline of {suite.path} has {role} in {backend}, so there are no "
-            "latents and no image; add a [pipeline.*], or take --within outputs."
-        )
-        raise SuiteError(msg)
-    return next(iter(found.values()))

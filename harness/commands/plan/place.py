@@ -8,24 +8,32 @@ errors of layers add up.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from harness.core.case import Case, Sample, Variant
 from harness.core.errors import ParityError, SuiteError
-from harness.core.pipeline import IMAGE, PipelineCase
+from harness.core.pipeline import IMAGE, App, Pipeline, PipelineCase
 from harness.core.record import OUTPUTS, CaseRecord, Row
 from harness.core.rounding import Bits, Effects
+from harness.core.runtime import EXACT, runtime
+from harness.core.settings import Settings
+from harness.core.toml_file import did_you_mean
 from harness.engine.engine import Engine
 from harness.judge.policy import Policy, Rule
 from harness.judge.tolerance import Tolerance
 from harness.judge.value import JudgedRow, Verdict, judge
 from harness.report.plans import ALONE, FED_BACK, PICTURE
+from harness.suite.judge import Judge
+from harness.suite.suite import Suite
 
+MANY = 32
+"""Number of samples, or of prompts, with which a search measures whole plans."""
 FEW = 4
-"""Number of samples, or of prompts, with which a search measures."""
+"""Number of these with which it measures each layer alone."""
 
-_TOGETHER = 64
+_TOGETHER = 48
 """Number of trials that one process runs."""
 _DRAWN = {ALONE, FED_BACK, PICTURE}
 _PEAK = 255.0
@@ -67,8 +75,8 @@ class PlanSubject:
         engine: The engine that runs files.
         policy: The suite's tolerances.
         case: The component in the runtime's float32, with the samples to run.
-        drawing: The pipeline with that case in its role and PyTorch elsewhere; None for
-            the component's outputs.
+        drawing: The pipeline, for its prompts and settings; None for the component's
+            outputs.
         what: ``outputs``, ``latents`` or ``image``.
         origin: Name of the variant whose tolerance is the bound.
         rest: The suite's samples of that variant that the search does not use.
@@ -93,24 +101,43 @@ class PlanSubject:
     @property
     def count(self) -> int:
         """Number of inputs: samples, or pictures of a pipeline."""
-        if self.drawing is None:
-            return len(self.case.samples)
-        return len(self.drawing.pipeline.prompts)
+        return len(self._inputs)
 
-    def effects(self, trials: Sequence[Bits]) -> Effects:
+    def effects(self, trials: Sequence[Bits], only: Sequence[int] = ()) -> Effects:
         """Return the effects of rounded weights on the values of this place.
+
+        Args:
+            trials: The layers that each trial rounds.
+            only: Numbers of the inputs to measure with; empty for all.
 
         Raises:
             ParityError: A stage ended without an answer.
 
         """
         # A stage has a time limit, so a large network's trials are several stages.
-        parts = [
-            self._effects(trials[at : at + _TOGETHER])
-            for at in range(0, len(trials), _TOGETHER)
-        ]
+        some = [trials[at : at + _TOGETHER] for at in range(0, len(trials), _TOGETHER)]
+        with ThreadPoolExecutor(self.engine.jobs) as pool:
+            parts = list(pool.map(lambda each: self._effects(each, only), some))
         errors = tuple(each for part in parts for each in part.errors)
         return replace(parts[0], errors=errors)
+
+    def most_moved(self, shares: Mapping[str, float]) -> tuple[int, ...]:
+        """Return the numbers of the few inputs that use most of their limits.
+
+        A value of all inputs together, such as the latents of a step, tells nothing
+        about one of them. Inputs that are alike come in their order.
+
+        Args:
+            shares: The share of its limit that each value uses, by its name.
+
+        """
+        used = [
+            max(
+                (shares[row] for row in shares if f"{row} ".startswith(name)), default=0
+            )
+            for name in self._inputs
+        ]
+        return tuple(sorted(sorted(range(len(used)), key=lambda at: -used[at])[:FEW]))
 
     def run(self, variant: Variant) -> JudgedFile:
         """Convert and run a variant of the component, and judge its values.
@@ -130,37 +157,38 @@ class PlanSubject:
             drawn=tuple(row for row in record.rows if row.op in _DRAWN),
         )
 
-    def limits(self, effects: Effects) -> dict[int, float]:
-        """Return the largest mean squared error of each value that the bound is for.
+    def shares(self, effects: Effects) -> list[dict[str, float]]:
+        """Return the share of its limit that each value uses, for each trial.
+
+        A limit is the largest mean squared error within the bound. Values for which
+        there is no bound are left out.
 
         Args:
-            effects: Effects, whose rows are numbered from 0 in the result.
+            effects: The effects of the trials.
+
+        Returns:
+            For each trial the name of each value to the share, which is NaN if the
+            trial could not be made.
 
         Raises:
             SuiteError: The bound says nothing about squared errors.
 
         """
-        found = {}
-        for at, (row, power) in enumerate(
-            zip(effects.rows, effects.powers, strict=True)
-        ):
-            kind, _, name = row.rpartition(" ")
-            if self.drawing is None:
-                found[at] = _power(self._rule(name).tolerance, power)
-            elif kind == "condition" and self.what != IMAGE:
-                role, _, probe = name.partition(".")
-                found[at] = _power(self._rule(probe, role).tolerance, power)
-            elif kind == "step" and self.what != IMAGE:
-                found[at] = _power(self._rule(f"{FED_BACK}.{name}").tolerance, power)
-            elif kind == "picture" and self.what == IMAGE:
-                found[at] = _power(self._rule(f"picture.{name}").tolerance, power)
-        if any(map(math.isinf, found.values())):
+        limits = dict(self._limits(effects))
+        if any(map(math.isinf, limits.values())):
             msg = (
                 "this bound says nothing about squared errors, which a plan adds up; "
                 "state sqnr_db, psnr_db or cosine_distance in it."
             )
             raise SuiteError(msg)
-        return found
+        return [
+            {
+                row: _share(error, limits[row])
+                for row, error in zip(effects.rows, errors, strict=True)
+                if row in limits
+            }
+            for errors in effects.errors
+        ]
 
     def unseen(self, number: int, draw: int, prompts: Sequence[str]) -> PlanSubject:
         """Return this place with inputs that the search does not use.
@@ -196,13 +224,35 @@ class PlanSubject:
         # The graph is exported for the first sample, which has the search's own shape.
         return replace(self, case=replace(self.case, samples=drawn + self.rest))
 
-    def _effects(self, trials: Sequence[Bits]) -> Effects:
+    @property
+    def _inputs(self) -> list[str]:
+        """How the names of an input's values begin, for each input."""
         if self.drawing is None:
-            return self.engine.output_effects(self.case, trials)
-        return self.engine.drawing_effects(self.drawing, self.role, trials)
+            return [f"{sample.id} " for sample in self.case.samples]
+        return [f"picture {at} " for at in range(len(self.drawing.pipeline.prompts))]
+
+    def _effects(self, trials: Sequence[Bits], only: Sequence[int]) -> Effects:
+        if self.drawing is None:
+            return self.engine.output_effects(self.case, trials, only)
+        drawing = self._with(self.case)
+        return self.engine.drawing_effects(drawing, self.role, trials, only)
+
+    def _limits(self, effects: Effects) -> Iterator[tuple[str, float]]:
+        """Yield each value that the bound is for, and its largest squared error."""
+        for row, power in zip(effects.rows, effects.powers, strict=True):
+            kind, _, name = row.rpartition(" ")
+            if self.drawing is None:
+                yield row, _power(self._rule(name).tolerance, power)
+            elif kind == "condition" and self.what != IMAGE:
+                role, _, probe = name.partition(".")
+                yield row, _power(self._rule(probe, role).tolerance, power)
+            elif kind == "step" and self.what != IMAGE:
+                yield row, _power(self._rule(f"{FED_BACK}.{name}").tolerance, power)
+            elif kind == "picture" and self.what == IMAGE:
+                yield row, _power(self._rule(f"picture.{name}").tolerance, power)
 
     def _with(self, case: Case) -> PipelineCase:
-        """Return the pipeline with a case in the component's role."""
+        """Return the pipeline with a case in its role, and PyTorch elsewhere."""
         assert self.drawing is not None  # noqa: S101  # the caller looked
         roles = tuple(
             (role, case if role == self.role else None)
@@ -246,9 +296,137 @@ class PlanSubject:
         return replace(rule, tolerance=rule.tolerance.without_within(self.what))
 
 
+def place_of(
+    suite: Suite,
+    engine: Engine,
+    component: str,
+    backend: str,
+    *,
+    what: str,
+    pipeline: str = "",
+    bound: Tolerance | None = None,
+) -> tuple[PlanSubject, tuple[str, ...]]:
+    """Return where a plan is measured, and prompts that its search does not use.
+
+    Args:
+        suite: The suite.
+        engine: The engine that runs files.
+        component: Name of the component.
+        backend: A runtime that gives layers bits of their own.
+        what: ``outputs``, ``latents`` or ``image``.
+        pipeline: Name of the pipeline of latents and image; empty for the first.
+        bound: Bound that replaces the suite's; None for the suite's.
+
+    Raises:
+        SuiteError: The component runs on targets alone, or no pipeline has it.
+
+    """
+    mixed = runtime(backend).mixed
+    assert mixed is not None  # noqa: S101  # the caller looked
+    here = [
+        case
+        for case in suite.cases
+        if (case.subject, case.backend) == (component, backend) and not case.targets
+    ]
+    if not here:
+        msg = (
+            f'{component} runs in {backend} on targets alone; add "here" to `targets` '
+            f"of [backend.{backend}] in {suite.path}."
+        )
+        raise SuiteError(msg)
+    # A suite may give float32 further samples, which the new variant does not run.
+    alike = [one for one in here if one.variant.name == mixed.origin]
+    case, samples = here[0], plain_samples((alike or here)[0])
+    drawing: PipelineCase | None = None
+    prompts: tuple[str, ...] = ()
+    if what != OUTPUTS:
+        drawing = _drawing(suite, case.component.recipe, backend, pipeline)
+        own = dict(drawing.roles)[case.component.recipe]
+        assert own is not None  # noqa: S101  # _drawing looked
+        if own.subject != component:
+            msg = (
+                f"{drawing.subject} has {own.subject} in the role "
+                f"{case.component.recipe}, and not {component}; plan {own.subject}, or "
+                "take --within outputs."
+            )
+            raise SuiteError(msg)
+        case, samples = own, plain_samples(own)
+        plan = _plain_pipeline(drawing.pipeline, case)
+        every = dict.fromkeys(
+            text
+            for one in suite.pipeline_cases
+            if one.pipeline.kind == plan.kind
+            for text in (*one.pipeline.prompts, *one.pipeline.all_prompts)
+        )
+        prompts = tuple(one for one in every if one not in plan.prompts) or plan.prompts
+        drawing = replace(drawing, pipeline=plan)
+    exact = Variant(
+        name=EXACT, backend=backend, kind=EXACT, converter=case.variant.converter
+    )
+    place = PlanSubject(
+        engine=engine,
+        policy=Judge.of(suite, Settings()).policy,
+        case=replace(case, variant=exact, samples=samples[:MANY], where=""),
+        drawing=drawing,
+        what=what,
+        origin=mixed.origin,
+        rest=samples[MANY:] if alike else (),
+        bound=bound,
+    )
+    return place, prompts
+
+
+def _plain_pipeline(pipeline: Pipeline, case: Case) -> Pipeline:
+    """Return a pipeline of one picture for each of the first prompts, and no more."""
+    # A file with a fixed batch accepts only the suite's number of prompts.
+    many = MANY if "batch" in case.export.dynamic else len(pipeline.prompts)
+    return replace(
+        pipeline,
+        prompts=pipeline.prompts[:many],
+        samples=1,
+        seeds=0,
+        attribution=False,
+        app=App(),
+    )
+
+
+def _drawing(suite: Suite, role: str, backend: str, name: str) -> PipelineCase:
+    """Return the pipeline that a component takes part in.
+
+    Raises:
+        SuiteError: No pipeline has it, or the named one lacks it.
+
+    """
+    found: dict[str, PipelineCase] = {}
+    for one in suite.pipeline_cases:
+        case = dict(one.roles).get(role)
+        if case is not None and case.backend == backend:
+            found.setdefault(one.subject, one)
+    if name in found:
+        return found[name]
+    if name:
+        lacks = any(one.subject == name for one in suite.pipeline_cases)
+        text = f"lacks {role} in {backend}" if lacks else "is not in the suite"
+        msg = f"the pipeline {name!r} {text}; {did_you_mean(name, list(found))}"
+        raise SuiteError(msg)
+    if not found:
+        msg = (
+            f"no pipeline of {suite.path} has {role} in {backend}, so there are no "
+            "latents and no image; add a [pipeline.*], or take --within outputs."
+        )
+        raise SuiteError(msg)
+    return next(iter(found.values()))
+
+
 def plain_samples(case: Case) -> tuple[Sample, ...]:
     """Return the samples of a case, without layers."""
     return tuple(replace(sample, layers=False) for sample in case.samples)
+
+
+def _share(error: float, limit: float) -> float:
+    if limit:
+        return error / limit
+    return math.inf if error else 0.0
 
 
 def _power(tolerance: Tolerance, power: float) -> float:

@@ -6,13 +6,14 @@ import importlib
 import math
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from harness.commands.bench.rounds import Bench
-from harness.commands.plan.place import JudgedFile, PlanSubject
+from harness.commands.plan.place import FEW, JudgedFile, PlanSubject
 from harness.commands.plan.search import (
     Layer,
     bits_of,
@@ -33,7 +34,7 @@ MOST_CONVERSIONS = 8
 
 _ROUNDS = 8
 """Number of plans that are measured whole in PyTorch before one is converted."""
-_MOST_CHANGE = 4.0
+_MOST_CHANGE = 2.0
 """Factor by which a budget changes at most from one of them to the next."""
 _ROOM = 0.97
 """Share of the limits that a plan may use in PyTorch; the runtime has errors too."""
@@ -77,6 +78,32 @@ class Found:
     times: PlanTimes | None = None
 
 
+def planned_variant(
+    mixed: Mixed, exact: Variant, name: str, text: str, path: Path
+) -> Variant:
+    """Return the variant of a plan.
+
+    Args:
+        mixed: How the runtime gives layers their bits.
+        exact: The runtime's float32.
+        name: Name of the variant.
+        text: Text of the plan; empty if no layer differs from the variant that the plan
+            starts from.
+        path: Path of the converter's file, which is written if there is one.
+
+    """
+    flag = f"{mixed.flag}{path.name if mixed.in_file else text}"
+    if mixed.in_file:
+        path.write_text(text, encoding="utf-8")
+    return replace(
+        exact,
+        name=name,
+        kind=mixed.origin,
+        flags=(flag,) if text else (),
+        files=((flag, path),) if mixed.in_file else (),
+    )
+
+
 class Planner:
     """Finds a plan for a component.
 
@@ -99,7 +126,7 @@ class Planner:
         self._mixed = mixed
         self._say = say
         self._module: Any = importlib.import_module(mixed.module)
-        self._limits: dict[int, float] = {}
+        self._rows: tuple[str, ...] = ()
         self._groups: list[list[Any]] = []
         title = runtime(place.case.backend).title
         self._stopwatch: Stopwatch | None = None
@@ -131,11 +158,13 @@ class Planner:
         exact, *others = self._uniform.values()
         results = {exact.name: place.run(exact)}
         self._refuse(results[exact.name])
-        self._say("each layer alone, rounded in PyTorch")
         layers = self._measured()
-        for uniform in others:
-            self._say(f"the file of {uniform.name}")
-            results[uniform.name] = place.run(uniform)
+        self._say(f"the file of {' and of '.join(one.name for one in others)}")
+        with ThreadPoolExecutor(place.engine.jobs) as pool:
+            judged = pool.map(place.run, others)
+            results |= {
+                one.name: each for one, each in zip(others, judged, strict=True)
+            }
         layers = self._timed(layers)
         margin = 1.0
         left = MOST_CONVERSIONS - len(results)
@@ -151,7 +180,8 @@ class Planner:
                 raise SuiteError(msg)
             text = self._module.plan_text(dict(bits_of(layers, bits)))
             with TemporaryDirectory(prefix="parity-plan-") as folder:
-                variant = self._variant(name, text, Path(folder) / file)
+                path = Path(folder) / file
+                variant = planned_variant(mixed, place.case.variant, name, text, path)
                 self._say(f"the plan's file, attempt {attempt + 1}")
                 planned = place.run(variant)
                 again = planned
@@ -195,28 +225,6 @@ class Planner:
             f"{worst:.0%} of the bound. Nothing was written; allow more error."
         )
         raise ParityError(msg)
-
-    def _variant(self, name: str, text: str, path: Path) -> Variant:
-        """Return the variant of a plan.
-
-        Args:
-            name: Name of the variant.
-            text: Text of the plan; empty if no layer differs from the variant that the
-                plan starts from.
-            path: Path of the converter's file, which is written if there is one.
-
-        """
-        mixed = self._mixed
-        flag = f"{mixed.flag}{path.name if mixed.in_file else text}"
-        if mixed.in_file:
-            path.write_text(text, encoding="utf-8")
-        return replace(
-            self._place.case.variant,
-            name=name,
-            kind=mixed.origin,
-            flags=(flag,) if text else (),
-            files=((flag, path),) if mixed.in_file else (),
-        )
 
     def _timed(self, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
         """Return the layers with their times, if the plan is to be fast.
@@ -301,12 +309,15 @@ class Planner:
             )
             raise SuiteError(msg)
         number = tried(mixed.bits)
+        few = self._few(mixed.variants[mixed.origin])
+        self._say("each layer alone, rounded in PyTorch")
         trials = [tuple((one.name, number) for one in group) for group in every]
-        effects = place.effects(trials)
-        self._limits = place.limits(effects)
+        effects = place.effects(trials, few)
+        found = place.shares(effects)
+        self._rows = tuple(found[0])
         layers = []
-        for group, errors in zip(every, effects.errors, strict=True):
-            shares = self._shares(errors)
+        for group, by_row in zip(every, found, strict=True):
+            shares = [*by_row.values()]
             measured = all(map(math.isfinite, shares))
             layers.append(
                 Layer(
@@ -329,38 +340,54 @@ class Planner:
             raise SuiteError(msg)
         return tuple(layers)
 
-    def _shares(self, errors: Sequence[float]) -> list[float]:
-        return [
-            errors[row] / limit if limit else (math.inf if errors[row] else 0.0)
-            for row, limit in self._limits.items()
-        ]
+    def _few(self, bits: int) -> tuple[int, ...]:
+        """Return the inputs that rounding all layers moves most, or () for all."""
+        place = self._place
+        if place.count <= FEW:
+            return ()
+        self._say("the inputs that rounding moves most")
+        whole = tuple((one.name, bits) for group in self._groups for one in group)
+        (shares,) = place.shares(place.effects([whole]))
+        return place.most_moved(shares)
 
     def _chosen(
         self, layers: tuple[Layer, ...], margin: float
     ) -> tuple[list[int], dict[str, float]]:
         """Return the smallest plan that holds in PyTorch, and its additivity.
 
-        Sums of single errors are only an estimate. So a plan is measured whole, and the
-        budget of each value is then corrected by what its sum missed.
+        Sums of single errors are only an estimate, and of a few inputs. So a plan is
+        measured whole on all inputs. The budget of each value is then corrected by what
+        its sum missed, or by the worst of the values that have no budget. Between
+        budgets whose plan holds and budgets whose plan does not, the middle is next.
         """
-        target = _ROOM * margin
-        budgets = [margin] * len(self._limits)
+        place, target = self._place, _ROOM * margin
+        budgets = [margin] * len(self._rows)
         best, ratio = [FLOAT] * len(layers), dict[str, float]()
+        held, failed = list[float](), list[float]()
         for _ in range(_ROUNDS):
             plan = choose(layers, budgets)
             if set(plan) == {FLOAT}:
                 break
-            effects = self._place.effects([bits_of(layers, plan)])
-            whole = self._shares(effects.errors[0])
-            sums = summed(layers, plan)
-            is_cheaper = price(layers, plan) < price(layers, best)
-            if max(whole) <= target and is_cheaper:
+            (whole,) = place.shares(place.effects([bits_of(layers, plan)]))
+            own = [whole.pop(row) for row in self._rows]
+            others = max(whole.values(), default=0.0)
+            holds = max(*own, others) <= target
+            if holds and price(layers, plan) < price(layers, best):
                 best = plan
+                sums = summed(layers, plan)
                 ratio = {
-                    effects.rows[row]: one / all_ if all_ else 1.0
-                    for row, one, all_ in zip(self._limits, sums, whole, strict=True)
+                    row: one / all_ if all_ else 1.0
+                    for row, one, all_ in zip(self._rows, sums, own, strict=True)
                 }
-            changes = [target / max(one, target / _MOST_CHANGE) for one in whole]
+            held, failed = (budgets, failed) if holds else (held, budgets)
+            if held and failed:
+                pairs = zip(held, failed, strict=True)
+                budgets = [math.sqrt(one * other) for one, other in pairs]
+                continue
+            # The error of a whole plan may be several times its sum in one plan and a
+            # part of it in the next. So a budget goes half of the way, in decibels.
+            least = max(others, target / _MOST_CHANGE**2)
+            changes = [math.sqrt(target / max(one, least)) for one in own]
             budgets = [
                 budget * max(change, 1 / _MOST_CHANGE)
                 for budget, change in zip(budgets, changes, strict=True)

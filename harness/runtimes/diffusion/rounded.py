@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 
@@ -36,6 +37,8 @@ def drawing_effects(
 ) -> Effects:
     """Return how far each trial moves a pipeline's latents and pictures.
 
+    The pipeline has one picture for each prompt.
+
     Args:
         given: The trials; their component has the role.
         pipeline: The pipeline.
@@ -54,7 +57,9 @@ def drawing_effects(
         for name, own in torch_networks(pipeline, residents, given.device).items()
     }
     networks[role] = _network(network, given)
-    stored = inputs_of(inputs)
+    stored, only = inputs_of(inputs), given.only or range(len(pipeline.prompts))
+    stored = replace(stored, noise=stored.noise[:, list(only)])
+    pipeline = replace(pipeline, prompts=tuple(pipeline.prompts[at] for at in only))
 
     def values() -> Values:
         # A plan's file is judged by what its role gives the first step, too.
@@ -67,7 +72,7 @@ def drawing_effects(
         return {
             **{f"condition {key}": each for key, each in conditions_of(heard).items()},
             **{f"step {n:02}": each.numpy() for n, each in enumerate(steps.latents)},
-            **{f"picture {n}": each for n, each in enumerate(pictures)},
+            **{f"picture {n}": each for n, each in zip(only, pictures, strict=True)},
         }
 
     try:

@@ -140,7 +140,8 @@ def output_effects(given: Trials, samples: Sequence[tuple[str, Entry]]) -> Effec
     """
     network = roundable(given)
     run = run_of(network.module, given.component, given.device.device)
-    feeds = {name: load_inputs(entry, given.component) for name, entry in samples}
+    some = [samples[at] for at in given.only] or samples
+    feeds = {name: load_inputs(entry, given.component) for name, entry in some}
 
     def values() -> Values:
         return {
@@ -160,7 +161,8 @@ def effects(network: Roundable, given: Trials, values: Callable[[], Values]) -> 
     for number, bits in enumerate(given.trials, start=1):
         at = f"{number} of {len(given.trials)} trials of rounded weights"
         report_progress("rounding", given.component.name, at)
-        if any(number < FLOAT and not network.layers[name] for name, number in bits):
+        rounded = [network.layers[name] for name, number in bits if number < FLOAT]
+        if rounded and not any(rounded):
             errors.append((math.nan,) * len(expected))
             continue
         with network.rounded(bits):

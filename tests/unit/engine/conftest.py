@@ -56,5 +56,6 @@ def given(source, tmp_path_factory):
         spot=Spot(probe="v", shown=()),
         pipeline=load_suite(nets.DIGITS).pipeline_cases[0].pipeline,
         trials=((("conv_in", 4),),),
+        only=(),
         values={"inputs": {"s": "digest"}},
     )

@@ -42,6 +42,7 @@ def keys_of(given):
         model="model.mnn",
         device=given.device,
         trials=given.trials,
+        only=given.only,
     )
     return {
         "inputs": lambda: keys.inputs_key(given.component, given.sample),

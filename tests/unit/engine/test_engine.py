@@ -176,7 +176,7 @@ def test_a_second_run_makes_and_asks_nothing_and_measures_the_same(
 
 
 def test_effects_of_rounded_weights_are_measured_once(engine, unet):
-    here = case(unet, "mnn", samples=SAMPLES[1:])
+    here = case(unet, "mnn", samples=(SAMPLES[1], replace(SAMPLES[1], index=1)))
     file, model = engine.file(here)
     first, second, *_ = (layer.name for layer in stored(file.file(model)))
     trials = [((first, 4),), ((second, 4),)]
@@ -191,10 +191,13 @@ def test_effects_of_rounded_weights_are_measured_once(engine, unet):
         known, made = rounded(trials)
         again, made_again = rounded(trials)
         others, made_others = rounded(trials[::-1])
+        some = another.output_effects(here, trials, only=[1])
 
     assert (made, made_again, made_others) == (True, False, True)
     assert again == known
     assert others.errors == known.errors[::-1] != known.errors
+    assert some.rows == known.rows[len(some.rows) :]
+    assert some.errors == tuple(each[len(some.rows) :] for each in known.errors)
 
 
 def test_two_engines_at_once_share_one_graph_and_measure_the_same(source, tmp_path):

@@ -130,6 +130,7 @@ MOVES = {
         ("artifact", "graph", "other entry"),
         *DEVICE,
         ("trials", "trials", ((("conv_in", 5),),)),
+        ("only", "only", (1,)),
         ("values", "values", {"inputs": {"s": "another digest"}}),
     ],
     "weights": COMPONENT,
