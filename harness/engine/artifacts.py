@@ -168,7 +168,7 @@ class Artifacts:
             found = self._drawing(drawn, pipeline, device)
             if found is None:
                 result = self.worker_pool.job(
-                    "pipeline",
+                    "torch",
                     tasks.DRAW_REFERENCE,
                     self.store.root,
                     pipeline,
@@ -310,7 +310,6 @@ class Artifacts:
 
     def effects(
         self,
-        host: str,
         task: str,
         given: Trials,
         values: Mapping[str, object],
@@ -320,7 +319,6 @@ class Artifacts:
         """Return the effects of rounded weights; make the trials if they are missing.
 
         Args:
-            host: Host of the worker process.
             task: Name of the function that makes the trials.
             given: The trials.
             values: What decides the values that the trials move.
@@ -331,7 +329,7 @@ class Artifacts:
 
         def build(folder: Path) -> Mapping[str, object]:
             result = self.worker_pool.job(
-                host,
+                "torch",
                 task,
                 *(given, *rest),
                 subject=given.component.name,
@@ -389,7 +387,6 @@ class Artifacts:
                 lacking = [one for one in readings if one.sample not in there]
                 if lacking:
                     took["self"] = took.get("self", 0.0) + self._measure_self(
-                        "torch",
                         tasks.MEASURE_SELF,
                         *(component, lacking, device, dtype),
                         subject=component.name,
@@ -417,7 +414,6 @@ class Artifacts:
             with self.worker_pool.one_at_a_time(digest_value(key)):
                 if self.store.find("self", key) is None:
                     took["self"] = took.get("self", 0.0) + self._measure_self(
-                        "pipeline",
                         tasks.DRAW_SELF,
                         *(pipeline, inputs, reference, device, dtype),
                         self.worker_pool.memory_gib,
@@ -431,7 +427,6 @@ class Artifacts:
 
     def _measure_self(
         self,
-        host: str,
         task: str,
         *arguments: object,
         subject: str,
@@ -440,7 +435,7 @@ class Artifacts:
     ) -> float:
         """Run PyTorch in fewer bits, and return the seconds that it took."""
         result = self.worker_pool.job(
-            host,
+            "torch",
             task,
             self.store.root,
             *arguments,

@@ -387,7 +387,7 @@ class Engine(AbstractContextManager["Engine"]):
         given, values = self._trials(case, trials, only), {"inputs": inputs}
         need = self._artifacts.need(case, "torch", case.samples)
         return self._artifacts.effects(
-            "torch", tasks.OUTPUT_EFFECTS, given, values, samples, need=need
+            tasks.OUTPUT_EFFECTS, given, values, samples, need=need
         )
 
     def drawing_effects(
@@ -416,12 +416,10 @@ class Engine(AbstractContextManager["Engine"]):
         drawn = keys.drawing_key(pipeline, inputs, drawing.device)
         rest = (pipeline, role, inputs, self._worker_pool.memory_gib)
         need = pipeline_need(drawing, self._artifacts.weights)
-        given, values = (
-            self._trials(case, trials, only),
-            {"drawing": drawn, "role": role},
-        )
+        given = self._trials(case, trials, only)
+        values = {"drawing": drawn, "role": role}
         return self._artifacts.effects(
-            "pipeline", tasks.DRAWING_EFFECTS, given, values, *rest, need=need
+            tasks.DRAWING_EFFECTS, given, values, *rest, need=need
         )
 
     def _trials(
@@ -470,7 +468,7 @@ class Engine(AbstractContextManager["Engine"]):
         )
         folder = self._pictures or self.store.root / "pictures"
         result = self._worker_pool.job(
-            "pipeline",
+            "torch",
             tasks.RUN_PIPELINE,
             PipelineRun(
                 case=pipeline_case.id,

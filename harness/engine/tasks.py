@@ -49,33 +49,37 @@ RUN_ISOLATED: Final = "harness.runtimes.candidate.operators:run_isolated"
 """Runs operators on the reference's own inputs (the runtime's own host)."""
 
 DRAW_REFERENCE: Final = "harness.runtimes.diffusion.worker:draw_reference"
-"""Draws a pipeline with PyTorch alone and returns the seconds taken (`pipeline`)."""
+"""Draws a pipeline with PyTorch alone and returns the seconds taken (`torch`)."""
 
 DRAW_SELF: Final = "harness.runtimes.diffusion.self_error:draw_self"
-"""Measures PyTorch's own pictures in fewer bits for one pipeline (`pipeline`)."""
+"""Measures PyTorch's own pictures in fewer bits for one pipeline (`torch`)."""
 
 RUN_PIPELINE: Final = "harness.runtimes.diffusion.worker:run_pipeline"
-"""Draws with deployed files in a pipeline and compares (`pipeline`)."""
+"""Draws with deployed files in a pipeline and compares (`torch`)."""
 
 OUTPUT_EFFECTS: Final = "harness.runtimes.pytorch.rounded:output_effects"
 """Rounds weights of PyTorch's network, and measures its outputs (`torch`)."""
 
 DRAWING_EFFECTS: Final = "harness.runtimes.diffusion.rounded:drawing_effects"
-"""Rounds weights of one role of a pipeline, and measures drawings (`pipeline`)."""
+"""Rounds weights of one role of a pipeline, and measures drawings (`torch`)."""
 
 OPEN_FILE: Final = "harness.commands.doctor.app:open_file"
 """Opens a deployed file and runs nothing (the runtime's own host)."""
 
 TIME_TURN: Final = "harness.commands.bench.worker:time_turn"
-"""Times a component (its runtime's host) or a pipeline (`pipeline`) once."""
+"""Times a component (its runtime's host) or a pipeline (`torch`) once."""
 
 CLOCK_OPERATORS: Final = "harness.commands.bench.worker:clock_operators"
 """Times the operators of a deployed file (the runtime's own host)."""
 
-_PRELOAD: Final = {
-    "torch": ("diffusers", "transformers", "harness.runtimes.pytorch.prepare"),
-    "pipeline": ("diffusers", "transformers", "harness.runtimes.diffusion.worker"),
-}
+# A job keeps no import for the next one. So what most jobs import is here: networks of
+# diffusers and transformers (which `diffusion.worker` imports), and the exporter's.
+_PYTORCH: Final = (
+    "harness.runtimes.pytorch.prepare",
+    "harness.runtimes.diffusion.worker",
+    "transformers",
+    "onnxscript",
+)
 _CONVERTS: Final = ("harness.runtimes.graph.deploy", "harness.runtimes.graph.excerpt")
 _COMPARES: Final = "harness.measure.precompile"
 
@@ -84,12 +88,12 @@ def preload(host: str) -> tuple[str, ...]:
     """Return the modules that a host imports once, before it forks a process per job.
 
     Args:
-        host: ``torch``, ``pipeline``, a runtime's name, that and ``@`` and a target's
-            name, or ``convert-`` and a runtime's name.
+        host: ``torch``, a runtime's name, that and ``@`` and a target's name, or
+            ``convert-`` and a runtime's name.
 
     """
-    if host in _PRELOAD:
-        return (*_PRELOAD[host], _COMPARES)
+    if host == "torch":
+        return (*_PYTORCH, _COMPARES)
     if host.startswith(CONVERT):
         return (*_CONVERTS, *runtime(host.removeprefix(CONVERT)).preload)
     name, at, _ = host.partition(AT)

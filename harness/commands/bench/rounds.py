@@ -152,9 +152,8 @@ class Bench(AbstractContextManager["Bench"]):
         return cast("list[Spent]", self._job(turn, tasks.CLOCK_OPERATORS).value)
 
     def _job(self, turn: Turn, task: str) -> JobResult:
-        host = turn.deployed[0].backend if turn.deployed else "torch"
-        if isinstance(turn.what, Pipeline):
-            host = "pipeline"
+        in_torch = isinstance(turn.what, Pipeline) or not turn.deployed
+        host = "torch" if in_torch else turn.deployed[0].backend
         result = self._worker_pool.job(
             host,
             task,

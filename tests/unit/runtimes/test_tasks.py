@@ -17,7 +17,7 @@ def test_a_name_leads_to_a_function(name):
     assert callable(resolve(name))
 
 
-@pytest.mark.parametrize("host", ["torch", "pipeline", *runtimes()])
+@pytest.mark.parametrize("host", ["torch", *runtimes()])
 def test_what_a_host_imports_first_is_there(host):
     for module in tasks.preload(host):
         __import__(module)
