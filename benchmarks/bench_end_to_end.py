@@ -66,7 +66,7 @@ def staged(store: Store, chain: PipelineCase) -> PipelineRun:
 def bare(given: PipelineRun, *, all_of_them: bool) -> float:
     """Return seconds of the drawings alone, a child process included."""
     start = time.perf_counter()
-    with Host("bare", preload("pipeline")) as host:
+    with Host("bare", preload("torch")) as host:
         host.run(
             bare_drawings,
             given,

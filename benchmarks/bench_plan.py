@@ -383,7 +383,7 @@ def keep(
     exceeded = sum(one["exceeded"] for one in plans)
     pairs = sum(one["pairs"] for one in plans)
     figures.keep(
-        "plan" if backend == "mnn" else f"plan-{backend}",
+        "plan" if backend == "mnn" else f"plan_{backend}",
         script=__file__,
         what=f"a plan of digits' UNet for {runtime(backend).title} within PSNR "
         f"{within:g} dB, on the suite's hundred prompts",

@@ -28,7 +28,7 @@ _PLACE = 24
 the end of a module's path."""
 
 
-_PATH = re.compile(r"(?<![^\s'\"(\[=,:])(~?/(?!/)|[A-Za-z]:[\\/]|\\\\).*")
+_PATH = re.compile(r"(?<![^\s'\"(\[=,:])(~?/(?!/)|file:/|[A-Za-z]:[\\/]|\\\\).*")
 """A path that begins at a root or a home, and what follows it: it may have spaces."""
 
 
@@ -88,6 +88,8 @@ def without_paths(text: str) -> str:
 
     >>> without_paths("ImportError: /home/ann lee/MNN.so: undefined symbol")
     'ImportError: PATH'
+    >>> without_paths("--store file:///home/ann/store")
+    '--store PATH'
     >>> without_paths("MNN 3.6.1, see https://www.mnn.zone, 1/2")
     'MNN 3.6.1, see https://www.mnn.zone, 1/2'
     """

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from harness.core.case import (
     Case,
@@ -46,6 +46,8 @@ from harness.suite.schema import Limits
 LOG_CHARACTERS = 4096
 """Number of characters of a runtime's native output that a record keeps."""
 
+Item = TypeVar("Item")
+Made = TypeVar("Made")
 Fields = dict[str, Any]
 """Fields of a record, without those that say which case it is."""
 
@@ -118,6 +120,21 @@ class Engine(AbstractContextManager["Engine"]):
         for _ in range(self.jobs):
             begin()
         return [record for _, record in begun]
+
+    def each(
+        self, function: Callable[[Item], Made], items: Iterable[Item]
+    ) -> list[Made]:
+        """Return what a function of this engine returns for each item.
+
+        As many as `jobs` run at once. Whoever is interrupted meanwhile closes the
+        engine, which ends what runs and drops what waits.
+
+        Raises:
+            ParityError: A stage ended without an answer.
+
+        """
+        begun = [self._pool.submit(function, one) for one in items]
+        return [one.result() for one in begun]
 
     def redirect(self, tell: Callable[[Progress], None] | None, pictures: Path) -> None:
         """Send progress and pictures somewhere else from now on."""
@@ -382,8 +399,9 @@ class Engine(AbstractContextManager["Engine"]):
 
         """
         readings = self._artifacts.prepare(case, case.samples)
-        samples = [(sample.id, one.inputs) for sample, one in readings.items()]
-        inputs = {name: keys.contents(entry) for name, entry in samples}
+        # The readings are grouped by their sizes; `only` counts the case's samples.
+        samples = [(one.id, readings[one].inputs) for one in case.samples]
+        inputs = [(name, keys.contents(entry)) for name, entry in samples]
         given, values = self._trials(case, trials, only), {"inputs": inputs}
         need = self._artifacts.need(case, "torch", case.samples)
         return self._artifacts.effects(

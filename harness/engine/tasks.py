@@ -72,8 +72,9 @@ TIME_TURN: Final = "harness.commands.bench.worker:time_turn"
 CLOCK_OPERATORS: Final = "harness.commands.bench.worker:clock_operators"
 """Times the operators of a deployed file (the runtime's own host)."""
 
-# A job keeps no import for the next one. So what most jobs import is here: networks of
-# diffusers and transformers (which `diffusion.worker` imports), and the exporter's.
+# A job is a fork, so the next job does not have what it imports. What most jobs import
+# is imported here: networks of diffusers (by `diffusion.worker`) and of transformers,
+# and what the exporter needs.
 _PYTORCH: Final = (
     "harness.runtimes.pytorch.prepare",
     "harness.runtimes.diffusion.worker",

@@ -251,7 +251,7 @@ def shapes_of(file: Path) -> Mapping[str, list[int]]:
     try:
         about = file.stat()
     except OSError as error:
-        msg = f"there is no file {file} ({error.strerror}); fetch it again."
+        msg = f"{file} cannot be read ({error.strerror}); fetch it again."
         raise SuiteError(msg) from None
     return _shapes(file, about.st_size, about.st_mtime_ns)
 

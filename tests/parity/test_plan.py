@@ -1,4 +1,4 @@
-"""A plan of digits' UNet: nearly int4's size, nearly int8's pictures."""
+"""A plan of digits' UNet: nearly int4's size, and pictures that int4 does not reach."""
 
 import re
 import shutil
@@ -11,11 +11,10 @@ from tests.plugin.project import called
 pytestmark = pytest.mark.plan
 
 DIGITS = Path(__file__).parents[2] / "fixtures" / "digits"
-WITHIN = ("--within", "psnr_db=36", "--pipeline", "hundred")
+WITHIN_DB = 36.0
+WITHIN = ("--within", f"psnr_db={WITHIN_DB:g}", "--pipeline", "hundred")
 """The worst of the search's pictures has 36.8 dB with int8 weights."""
 OVER_INT4 = 1.1
-BELOW_INT8_DB = 1.6
-"""This is 1.2 times the error."""
 
 
 @pytest.fixture(scope="module")
@@ -35,10 +34,10 @@ def of(text, name):
     return float(size), float(decibels)
 
 
-def test_the_plan_has_nearly_int4s_size_and_nearly_int8s_error(planned):
+def test_the_plan_has_nearly_int4s_size_within_a_bound_that_int4_exceeds(planned):
     assert planned.code == 0, planned.text
-    (size, decibels), (int8, at_int8), (int4, at_int4) = (
+    (size, decibels), (int8, _), (int4, at_int4) = (
         of(planned.text, name) for name in ("planned", "int8-weights", "int4-weights")
     )
     assert size <= OVER_INT4 * int4 < int8
-    assert at_int4 < at_int8 - BELOW_INT8_DB <= decibels
+    assert at_int4 < WITHIN_DB <= decibels

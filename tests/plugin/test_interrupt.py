@@ -8,6 +8,7 @@ import time
 import psutil
 import pytest
 
+from harness.engine.store import Store
 from tests.plugin.drawing import COMPONENT, ONNXRUNTIME, STEPS
 from tests.plugin.project import LIMIT_S, PARITY, PYTEST
 
@@ -19,7 +20,7 @@ from tests.plugin.project import LIMIT_S, PARITY, PYTEST
         pytest.param((*PARITY, "run"), id="command"),
     ],
 )
-def test_ctrl_c_while_exporting_leaves_nothing(quick, monkeypatch, command):
+def test_ctrl_c_while_exporting_leaves_nothing_unfinished(quick, monkeypatch, command):
     store = quick.path / "cold-store"
     monkeypatch.setenv("PARITY_STORE", str(store))
     started = subprocess.Popen(
@@ -50,7 +51,7 @@ def test_ctrl_c_while_exporting_leaves_nothing(quick, monkeypatch, command):
     _, alive = psutil.wait_procs(children, timeout=5)
     assert alive == []
     assert list((store / "making").iterdir()) == []
-    assert list(store.glob("v1/onnx/*/*")) == []
+    assert list(Store(root=store).verify()) == []  # an export that still ended is whole
     assert list(quick.path.glob("reports/runs/*")) == []
     assert "Traceback" not in text
 
@@ -91,7 +92,7 @@ def test_ctrl_c_reports_what_ended_beside_the_case_that_runs(drawing):
             assert started.poll() is None, started.stdout.read()
             assert time.monotonic() < deadline_s
             time.sleep(0.1)
-        time.sleep(3)  # its record follows
+        time.sleep(6)  # its record follows, later on a busy machine
         started.send_signal(signal.SIGINT)
         text, _ = started.communicate(timeout=60)
     finally:

@@ -41,8 +41,8 @@ LIMIT_S = 60.0
 """Seconds that a child process has."""
 
 COMPILE_S = 600.0
-"""Seconds for the one that may compile: 11 s of processor time, which took over a
-minute where ten processes shared two cores."""
+"""Seconds that the child process has that may compile the comparison. It needs 11 s of
+processor time, which took over a minute where ten processes shared two cores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

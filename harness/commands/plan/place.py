@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from harness.core.case import Case, Sample, Variant
@@ -31,10 +30,10 @@ from harness.suite.suite import Suite
 MANY = 32
 """Number of samples, or of prompts, with which a search measures whole plans."""
 FEW = 4
-"""Number of these with which it measures each layer alone."""
+"""Number of inputs with which a search measures each layer alone."""
 
 _TOGETHER = 48
-"""Number of trials that one process runs."""
+"""Number of trials that run in one stage, or in the stages that run at once."""
 _DRAWN = {ALONE, FED_BACK, PICTURE}
 _PEAK = 255.0
 _OTHER_SEEDS = 7_000_003
@@ -115,9 +114,10 @@ class PlanSubject:
 
         """
         # A stage has a time limit, so a large network's trials are several stages.
-        some = [trials[at : at + _TOGETHER] for at in range(0, len(trials), _TOGETHER)]
-        with ThreadPoolExecutor(self.engine.jobs) as pool:
-            parts = list(pool.map(lambda each: self._effects(each, only), some))
+        # Those that run at once share the cores, so each then takes longer.
+        most = max(1, _TOGETHER // self.engine.jobs)
+        some = [trials[at : at + most] for at in range(0, len(trials), most)]
+        parts = self.engine.each(lambda one: self._effects(one, only), some)
         errors = tuple(each for part in parts for each in part.errors)
         return replace(parts[0], errors=errors)
 

@@ -6,7 +6,6 @@ import importlib
 import math
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,6 +25,7 @@ from harness.commands.plan.search import (
 from harness.commands.plan.times import PlanTimes, Stopwatch, priced
 from harness.core.case import Variant
 from harness.core.errors import ParityError, SuiteError
+from harness.core.pipeline import LATENTS
 from harness.core.rounding import FLOAT
 from harness.core.runtime import Mixed, runtime
 
@@ -160,11 +160,8 @@ class Planner:
         self._refuse(results[exact.name])
         layers = self._measured()
         self._say(f"the file of {' and of '.join(one.name for one in others)}")
-        with ThreadPoolExecutor(place.engine.jobs) as pool:
-            judged = pool.map(place.run, others)
-            results |= {
-                one.name: each for one, each in zip(others, judged, strict=True)
-            }
+        judged = place.engine.each(place.run, others)
+        results |= {one.name: each for one, each in zip(others, judged, strict=True)}
         layers = self._timed(layers)
         margin = 1.0
         left = MOST_CONVERSIONS - len(results)
@@ -174,8 +171,9 @@ class Planner:
             bits, ratio = self._chosen(layers, margin)
             if set(bits) == {FLOAT}:
                 msg = (
-                    f"every layer of {place.case.id} must stay in float32 to hold this "
-                    "bound, so there is nothing to choose; allow more error."
+                    f"no plan of {place.case.id} was found that holds this bound with "
+                    "a layer in fewer bits, so there is nothing to choose; allow more "
+                    "error."
                 )
                 raise SuiteError(msg)
             text = self._module.plan_text(dict(bits_of(layers, bits)))
@@ -345,6 +343,8 @@ class Planner:
         place = self._place
         if place.count <= FEW:
             return ()
+        if place.what == LATENTS:  # each value is of all pictures together
+            return tuple(range(FEW))
         self._say("the inputs that rounding moves most")
         whole = tuple((one.name, bits) for group in self._groups for one in group)
         (shares,) = place.shares(place.effects([whole]))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ _NEAR_BEST = 1e-3
 _SECONDS = 20.0
 _TOO_MUCH = 2.0
 _TRIED = 4
+_SILENCE = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,15 +146,17 @@ def choose(layers: Sequence[Layer], budgets: float | Sequence[float]) -> list[in
 @contextmanager
 def _silent() -> Iterator[None]:
     """Send native output nowhere: HiGHS prints where it repairs a solution."""
-    sys.stdout.flush()
-    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 1)
-        os.close(kept)
-        os.close(nowhere)
+    # The descriptor is the process's, so two plans at once take turns.
+    with _SILENCE:
+        sys.stdout.flush()
+        kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 1)
+            os.close(kept)
+            os.close(nowhere)
 
 
 def bits_of(layers: Sequence[Layer], chosen: Sequence[int]) -> Bits:

@@ -88,7 +88,9 @@ def write_card(
         ),
         gaps=tuple(
             dict.fromkeys(
-                f"{v.case}: {v.gap.why}" for v in facts.verdicts if v.gap is not None
+                without_paths(f"{v.case}: {v.gap.why}")
+                for v in facts.verdicts
+                if v.gap is not None
             )
         ),
         cases=tuple(made),

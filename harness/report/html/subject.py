@@ -362,7 +362,7 @@ def _claims(ident: str, name: str, records: Sequence[CaseRecord]) -> HtmlTable |
                 "more pictures",
                 [one.more for one in tried],
                 "number",
-                "that would decide if the share stays; – where no number would",
+                "number of further pictures that would decide if the share stays",
                 minor=True,
             ),
         ),

@@ -12,7 +12,6 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
-import cv2
 import numpy as np
 
 from harness.core.errors import SpecError, SuiteError
@@ -39,6 +38,8 @@ def read_image(path: Path) -> np.ndarray:
             each channel, or it is transparent and must be turned.
 
     """
+    import cv2
+
     try:
         data = np.frombuffer(path.read_bytes(), dtype=np.uint8)
     except OSError as error:
@@ -75,6 +76,8 @@ def read_image(path: Path) -> np.ndarray:
 
 
 def _decode(path: Path, data: np.ndarray, flags: int) -> np.ndarray:
+    import cv2
+
     try:
         image = cv2.imdecode(data, flags) if data.size else None
     except cv2.error as error:  # too large for OpenCV, among others
@@ -137,6 +140,8 @@ def fit(image: np.ndarray, resolution: int) -> np.ndarray:
         SuiteError: A side would be 0.
 
     """
+    import cv2
+
     _check_rgb(image)
     height, width = image.shape[:2]
     rows, columns = fitted_size(height, width, resolution)
@@ -168,6 +173,8 @@ def canny_hint(
         SuiteError: The thresholds are not valid for an edge detector.
 
     """
+    import cv2
+
     _check_rgb(image)
     if not 1 <= low_threshold <= high_threshold <= WHITE:
         msg = (

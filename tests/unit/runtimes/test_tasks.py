@@ -1,5 +1,8 @@
 """The engine's names of worker functions."""
 
+import subprocess
+import sys
+
 import pytest
 
 from harness.core.runtime import resolve, runtimes
@@ -21,3 +24,11 @@ def test_a_name_leads_to_a_function(name):
 def test_what_a_host_imports_first_is_there(host):
     for module in tasks.preload(host):
         __import__(module)
+
+
+def test_pytorchs_host_needs_no_opencv():
+    """Where a library of the system is missing, OpenCV does not load."""
+    modules = ", ".join(tasks.preload("torch"))
+    script = f"import sys; sys.modules['cv2'] = None; import {modules}"
+
+    subprocess.run([sys.executable, "-c", script], check=True)
