@@ -314,7 +314,7 @@ def held(
     with tempfile.TemporaryDirectory() as scratch:
         variant = mixture_of(Mixtures(place, mixed, Path(scratch)), found)
         drawn = place.unseen(pairs, OTHER_DRAW, prompts).run(variant)
-    row = {
+    return {
         "bound_db": round(bound, 1),
         "size_bytes": drawn.size_bytes,
         "pairs": len(drawn.rows),
@@ -324,8 +324,6 @@ def held(
         "seconds": round(found.took_s),
         "pairs_s": round(time.monotonic() - start),
     }
-    print(json.dumps(row), flush=True)
-    return row
 
 
 def main() -> None:
@@ -367,6 +365,9 @@ def main() -> None:
                 ),
             )
         )
+    # Not earlier: while one plan solves its program, what others print is lost.
+    for one in plans:
+        print(json.dumps(one), flush=True)
     if given.write:
         keep(rows, plans, given.runtime, within)
 

@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 
 import psutil
 import pytest
@@ -11,6 +12,29 @@ import pytest
 from harness.engine.store import Store
 from tests.plugin.drawing import COMPONENT, ONNXRUNTIME, STEPS
 from tests.plugin.project import LIMIT_S, PARITY, PYTEST
+
+
+@contextmanager
+def begun(command, folder, store, pattern):
+    """Start a command; go on once its store has what the pattern matches."""
+    started = subprocess.Popen(
+        command,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        encoding="utf-8",
+    )
+    try:
+        deadline_s = time.monotonic() + LIMIT_S
+        while not list(store.glob(pattern)):
+            assert started.poll() is None, started.stdout.read()
+            assert time.monotonic() < deadline_s
+            time.sleep(0.02)
+        yield started
+    finally:
+        started.kill()
+        started.wait()
 
 
 @pytest.mark.parametrize(
@@ -23,27 +47,11 @@ from tests.plugin.project import LIMIT_S, PARITY, PYTEST
 def test_ctrl_c_while_exporting_leaves_nothing_unfinished(quick, monkeypatch, command):
     store = quick.path / "cold-store"
     monkeypatch.setenv("PARITY_STORE", str(store))
-    started = subprocess.Popen(
-        command,
-        cwd=quick.path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        encoding="utf-8",
-    )
-    try:
-        deadline_s = time.monotonic() + LIMIT_S
-        while not list(store.glob("making/onnx.*")):
-            assert started.poll() is None, started.stdout.read()
-            assert time.monotonic() < deadline_s
-            time.sleep(0.02)
+    with begun(command, quick.path, store, "making/onnx.*") as started:
         children = psutil.Process(started.pid).children(recursive=True)
         started.send_signal(signal.SIGINT)
         sent_s = time.monotonic()
         text, _ = started.communicate(timeout=30)
-    finally:
-        started.kill()
-        started.wait()
 
     assert children
     assert started.returncode == 2, text
@@ -78,26 +86,11 @@ def test_ctrl_c_reports_what_ended_beside_the_case_that_runs(drawing):
     store = drawing.path / "cold-store"
     # A process of its own: Python handles Ctrl-C on the stack that it has for signals,
     # and OpenVINO, which other tests import, leaves a smaller one behind.
-    started = subprocess.Popen(
-        [sys.executable, "-c", RUN, store, "reports/runs", ONNXRUNTIME, COMPONENT],
-        cwd=drawing.path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        encoding="utf-8",
-    )
-    try:
-        deadline_s = time.monotonic() + LIMIT_S
-        while not list(store.glob("v1/contract/*/*")):
-            assert started.poll() is None, started.stdout.read()
-            assert time.monotonic() < deadline_s
-            time.sleep(0.1)
+    command = (sys.executable, "-c", RUN, store, "reports/runs", ONNXRUNTIME, COMPONENT)
+    with begun(command, drawing.path, store, "v1/contract/*/*") as started:
         time.sleep(6)  # its record follows, later on a busy machine
         started.send_signal(signal.SIGINT)
         text, _ = started.communicate(timeout=60)
-    finally:
-        started.kill()
-        started.wait()
 
     assert started.returncode == 2, text
     assert "stopped; what ended is judged below" in text
