@@ -126,7 +126,8 @@ class Engine(AbstractContextManager["Engine"]):
     ) -> list[Made]:
         """Return what a function of this engine returns for each item.
 
-        As many as `jobs` run at once. Whoever is interrupted meanwhile closes the
+        As many as `jobs` run at once. The function must not call `each` itself, because
+        it would wait for the thread that it holds. Whoever is interrupted meanwhile closes the
         engine, which ends what runs and drops what waits.
 
         Raises:

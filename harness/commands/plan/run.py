@@ -356,40 +356,32 @@ class Planner:
         """Return the smallest plan that holds in PyTorch, and its additivity.
 
         Sums of single errors are only an estimate, and of a few inputs. So a plan is
-        measured whole on all inputs. The budget of each value is then corrected by what
-        its sum missed, or by the worst of the values that have no budget. Between
-        budgets whose plan holds and budgets whose plan does not, the middle is next.
+        measured whole on all inputs, and the budget is corrected by the value that uses
+        most of its limit. Between a budget whose plan holds and one whose plan does
+        not, the middle is next.
         """
         place, target = self._place, _ROOM * margin
-        budgets = [margin] * len(self._rows)
         best, ratio = [FLOAT] * len(layers), dict[str, float]()
-        held, failed = list[float](), list[float]()
+        budget, held, failed = margin, 0.0, 0.0
         for _ in range(_ROUNDS):
-            plan = choose(layers, budgets)
+            plan = choose(layers, budget)
             if set(plan) == {FLOAT}:
                 break
             (whole,) = place.shares(place.effects([bits_of(layers, plan)]))
-            own = [whole.pop(row) for row in self._rows]
-            others = max(whole.values(), default=0.0)
-            holds = max(*own, others) <= target
+            most = max(whole.values())
+            holds = most <= target
             if holds and price(layers, plan) < price(layers, best):
                 best = plan
-                sums = summed(layers, plan)
+                sums = zip(self._rows, summed(layers, plan), strict=True)
                 ratio = {
-                    row: one / all_ if all_ else 1.0
-                    for row, one, all_ in zip(self._rows, sums, own, strict=True)
+                    row: one / whole[row] if whole[row] else 1.0 for row, one in sums
                 }
-            held, failed = (budgets, failed) if holds else (held, budgets)
+            held, failed = (budget, failed) if holds else (held, budget)
             if held and failed:
-                pairs = zip(held, failed, strict=True)
-                budgets = [math.sqrt(one * other) for one, other in pairs]
+                budget = math.sqrt(held * failed)
                 continue
             # The error of a whole plan may be several times its sum in one plan and a
-            # part of it in the next. So a budget goes half of the way, in decibels.
-            least = max(others, target / _MOST_CHANGE**2)
-            changes = [math.sqrt(target / max(one, least)) for one in own]
-            budgets = [
-                budget * max(change, 1 / _MOST_CHANGE)
-                for budget, change in zip(budgets, changes, strict=True)
-            ]
+            # part of it in the next. So the budget goes half of the way, in decibels.
+            change = math.sqrt(target / most) if most else _MOST_CHANGE
+            budget *= min(max(change, 1 / _MOST_CHANGE), _MOST_CHANGE)
         return best, ratio

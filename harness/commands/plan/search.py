@@ -3,7 +3,7 @@
 Each layer is rounded alone, and the effects are squared errors. Errors of different
 layers are nearly independent, so their squares add up. How nearly they do is measured
 and shown. An integer program then chooses the bits with the fewest bytes whose errors
-together are within the limits.
+together are within a budget, on average over the values.
 """
 
 from __future__ import annotations
@@ -98,12 +98,16 @@ def errors_by_bits(
     }
 
 
-def choose(layers: Sequence[Layer], budgets: float | Sequence[float]) -> list[int]:
+def choose(layers: Sequence[Layer], budget: float) -> list[int]:
     """Return the number of bits of each layer, with the fewest bytes or seconds.
+
+    The mean over the values is bounded, and not each value. A plan that obeys a bound
+    of each value spends bytes on what one value has by chance.
 
     Args:
         layers: The layers; one without errors stays in float32.
-        budgets: The largest sum of errors, as a share of each limit.
+        budget: The largest sum of the layers' errors, each the mean of its shares of
+            the limits.
 
     """
     import numpy as np
@@ -117,20 +121,17 @@ def choose(layers: Sequence[Layer], budgets: float | Sequence[float]) -> list[in
     one_each = sparse.csr_matrix(
         (np.ones(count), (owner, np.arange(count))), shape=(len(layers), count)
     )
-    rows = max((len(e) for one in layers for e in one.errors.values()), default=0)
-    shares = np.array(
-        [layers[at].errors.get(bits, (0.0,) * rows) for at, bits in options]
-    ).reshape(count, rows)
-    constraints = [LinearConstraint(one_each, 1, 1)]
-    if rows:
-        # More than the whole budget is too much, however much it is. Numbers of like
-        # size are easier for the solver.
-        shares = np.minimum(shares / np.array(budgets), _TOO_MUCH)
-        constraints.append(LinearConstraint(shares.T, -np.inf, 1.0))
+    errors = np.array([np.mean(layers[at].errors.get(b, (0.0,))) for at, b in options])
+    # More than the whole budget is too much, however much it is. Numbers of like size
+    # are easier for the solver.
+    shares = np.minimum(errors / budget, _TOO_MUCH)
     with _silent():
         found = milp(
             costs / (costs.max() or 1.0),
-            constraints=constraints,
+            constraints=[
+                LinearConstraint(one_each, 1, 1),
+                LinearConstraint(shares, -np.inf, 1.0),
+            ],
             integrality=np.ones(count),
             bounds=Bounds(0, 1),
             options={"mip_rel_gap": _NEAR_BEST, "time_limit": _SECONDS},
