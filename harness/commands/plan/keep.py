@@ -222,10 +222,10 @@ def _front(found: Found) -> list[dict[str, float]]:
     # The front is of bytes, also where the plan is to be fast.
     layers = [replace(layer, seconds={}) for layer in found.layers]
     measured = [layer for layer in layers if layer.errors]
-    every = sorted({bits for layer in measured for bits in layer.errors} - {FLOAT})
     # From a part of what the most bits cost, to what the fewest do.
     low, high = (
-        max(summed(measured, [bits] * len(measured))) for bits in (every[-1], every[0])
+        max(summed(measured, [pick({*one.errors} - {FLOAT}) for one in measured]))
+        for pick in (max, min)
     )
     others = found.planned.size_bytes - int(price(layers, found.bits))
     steps = [at / (_BUDGETS - 1) for at in range(_BUDGETS)]

@@ -25,8 +25,9 @@ from harness.core.outcome import Outcome
 from harness.core.probes import Probe
 from harness.engine.export_files import MODEL, PROTO_LIMIT_BYTES
 from harness.runtimes.graph.onnx_graph import sides_of
-from harness.runtimes.onnxruntime import KEEP
+from harness.runtimes.onnxruntime import HALVE, KEEP
 from harness.runtimes.onnxruntime.float16 import halve
+from harness.runtimes.onnxruntime.layers import in_half, layers_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -94,7 +95,9 @@ def transform_onnx(
     writes QuantizeLinear and DequantizeLinear around them. The flag
     ``--keep=NAME,NAME`` leaves nodes unchanged: operators by type, or nodes by the name
     of a value that they make. With ``--per-channel`` each column of a quantized matrix
-    has its own scale.
+    has its own scale. The flag ``--half=NAME,NAME`` of ``int8-weights`` stores the
+    weights of matrix products and convolutions in float16, by the name of the value
+    that they make; the runtime widens them to float32 and computes in float32.
 
     Raises:
         StageError: A flag is unknown or names nothing in the graph, or the tool wrote
@@ -105,6 +108,13 @@ def transform_onnx(
     per_channel = kind != "fp16" and _PER_CHANNEL in flags
     if per_channel:
         flags = [flag for flag in flags if flag != _PER_CHANNEL]
+    halved: list[str] = []
+    if kind == "int8-weights":
+        parts = [f.removeprefix(HALVE) for f in flags if f.startswith(HALVE)]
+        halved = [name for part in parts for name in part.split(",")]
+        flags = [flag for flag in flags if not flag.startswith(HALVE)]
+        if halved:  # what is stored in float16 has no integers
+            flags.append(KEEP + ",".join(halved))
     kept = list(_kept(onnx.load(source, load_external_data=False).graph, flags))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -112,7 +122,9 @@ def transform_onnx(
             case "fp16":
                 halve(source, folder, kept)
             case "int8-weights":
-                _quantize(source, target, kept, None, per_channel=per_channel)
+                model = onnx.load(source)
+                _store_in_half(model.graph, halved)
+                _quantize(source, target, kept, model, per_channel=per_channel)
             case "int8-static":
                 _quantize(source, target, kept, calibration, per_channel=per_channel)
             case _:
@@ -133,7 +145,8 @@ def _kept(graph: onnx.GraphProto, flags: Sequence[str]) -> Iterator[str]:
             msg = (
                 f"onnxruntime's variants take no flag {flag!r}; the one there is reads "
                 f"{KEEP}NAME,NAME, operator types or values to leave as they are. "
-                f"int8-weights and int8-static take {_PER_CHANNEL} too."
+                f"int8-weights and int8-static take {_PER_CHANNEL} too, and "
+                f"int8-weights takes {HALVE}NAME,NAME."
             )
             raise StageError(msg, outcome=Outcome.CONVERT)
         for name in flag.removeprefix(KEEP).split(","):
@@ -156,6 +169,32 @@ def _kept(graph: onnx.GraphProto, flags: Sequence[str]) -> Iterator[str]:
             yield from (node.name for node in found)
 
 
+def _store_in_half(graph: onnx.GraphProto, names: Sequence[str]) -> None:
+    """Store the weights of layers in float16, and widen them before they are read.
+
+    Raises:
+        StageError: A name is not that of a value that a layer makes.
+
+    """
+    layers = {layer.name: layer.weights.name for layer in layers_of(graph)}
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
+    for name in names:
+        if name not in layers:
+            msg = (
+                f"{HALVE}{name}: no matrix product and no convolution with weights in "
+                "the graph makes this value."
+            )
+            raise StageError(msg, outcome=Outcome.CONVERT)
+    for weights in dict.fromkeys(layers[name] for name in names):
+        tensor, half = tensors[weights], f"{weights}_half"
+        values = in_half(onnx.numpy_helper.to_array(tensor))
+        tensor.CopyFrom(onnx.numpy_helper.from_array(values, half))
+        widen = onnx.helper.make_node(
+            "Cast", [half], [weights], f"{half}_widen", to=onnx.TensorProto.FLOAT
+        )
+        graph.node.insert(0, widen)
+
+
 class _Calibration(CalibrationDataReader):
     """Gives ONNX Runtime's tool one set of inputs after another."""
 
@@ -172,11 +211,11 @@ def _quantize(
     source: Path,
     target: Path,
     kept: Sequence[str],
-    calibration: Sequence[Mapping[str, np.ndarray]] | None,
+    given: onnx.ModelProto | Sequence[Mapping[str, np.ndarray]],
     *,
     per_channel: bool,
 ) -> None:
-    """Quantize a model, with static scales unless `calibration` is None."""
+    """Quantize a model as it is in memory, or with scales from sets of inputs."""
     logging.getLogger().setLevel(logging.ERROR)
     size = sum(one.stat().st_size for one in source.parent.glob("*") if one.is_file())
     settings: dict[str, Any] = {
@@ -185,20 +224,19 @@ def _quantize(
         "per_channel": per_channel,
         "use_external_data_format": size > PROTO_LIMIT_BYTES,
     }
-    if calibration is None:
-        model = onnx.load(source)
+    if isinstance(given, onnx.ModelProto):
         # The tool transposes weights and leaves their recorded shapes as they were.
-        del model.graph.value_info[:]
+        del given.graph.value_info[:]
         # It makes each Gemm a MatMul of that name before it looks for those to exclude.
         settings["nodes_to_exclude"] += [f"{name}_MatMul" for name in kept]
-        quantize_dynamic(model, target, op_types_to_quantize=_QUANTIZED, **settings)
+        quantize_dynamic(given, target, op_types_to_quantize=_QUANTIZED, **settings)
         return
     # Signed on both sides: ONNX Runtime's documentation names it as the first choice,
     # and unsigned activations can saturate on processors without VNNI.
     quantize_static(
         source,
         target,
-        _Calibration(calibration),
+        _Calibration(given),
         quant_format=QuantFormat.QDQ,
         op_types_to_quantize=[*_QUANTIZED, "Conv"],
         activation_type=QuantType.QInt8,
