@@ -135,7 +135,7 @@ def test_inputs_are_rounded_bit_for_bit_as_the_runtime_does(shift):
 
 
 def test_a_weight_beyond_float16_becomes_its_largest_number():
-    weights = np.float32([1e6, -1e6, 1.0])
+    weights = np.array([1e6, -1e6, 1.0], np.float32)
 
     np.testing.assert_array_equal(rounded(weights, 16), [65504, -65504, 1])
 
