@@ -139,7 +139,7 @@ class Mixed:
             number, the largest first.
         origin: The built-in variant among them that a plan starts from.
         flag: Flag of the converter that names a file with the text of the plan, up to
-            the ``=``; empty if the text is flags, with spaces between them.
+            the ``=``; empty if the text is flags, each on a line.
         rounds_inputs: Whether a layer whose weights are integers also rounds what it
             reads.
         module: Module with the functions ``stored``, ``choices``, ``float_weights``,

@@ -1,4 +1,4 @@
-"""A block that bears no rounding is found and kept, in twenty small networks.
+"""A block that bears no integers is found and kept, in twenty small networks.
 
 One engine plans them all: a command for each would start its processes anew.
 """

@@ -26,7 +26,7 @@ from harness.commands.plan.times import PlanTimes, Stopwatch, priced
 from harness.core.case import Variant
 from harness.core.errors import ParityError, SuiteError
 from harness.core.pipeline import LATENTS
-from harness.core.rounding import FLOAT
+from harness.core.rounding import FLOAT, HALF
 from harness.core.runtime import Mixed, runtime
 
 MOST_CONVERSIONS = 8
@@ -91,9 +91,9 @@ def planned_variant(
         path: Path of the converter's file, which is written if there is one.
 
     """
-    planned = replace(exact, name=name, kind=mixed.origin, flags=tuple(text.split()))
+    planned = replace(exact, name=name, kind=mixed.origin)
     if not mixed.flag:
-        return planned
+        return replace(planned, flags=tuple(text.splitlines()))
     path.write_text(text, encoding="utf-8")
     flag = f"{mixed.flag}{path.name}"
     return replace(planned, flags=(flag,), files=((flag, path),))
@@ -192,7 +192,8 @@ class Planner:
             if again.passed and same:
                 msg = (
                     f"{mixed.origin} itself holds this bound, also on inputs that the "
-                    "search did not see, so no layer needs more bits; allow less error."
+                    "search did not see, and the plan found no better bits for any "
+                    f"layer; use {mixed.origin}, or give another bound."
                 )
                 raise SuiteError(msg)
             if again.passed:
@@ -306,7 +307,7 @@ class Planner:
             raise SuiteError(msg)
         few = self._few(mixed.variants[mixed.origin])
         self._say("each layer alone, rounded in PyTorch")
-        choices = [module.choices(group[0]) for group in every]
+        choices = [min(map(module.choices, group), key=len) for group in every]
         numbers = [tried(some) for some in choices]
         trials = [
             tuple((one.name, number) for one in group)
@@ -329,7 +330,11 @@ class Planner:
                         bits: sum(module.stored_bytes(one, bits) for one in group)
                         for bits in some
                     },
-                    errors=errors_by_bits(number, some, shares) if measured else {},
+                    errors=errors_by_bits(
+                        number, some, shares, self._half(path, group[0], number)
+                    )
+                    if measured
+                    else {},
                 )
             )
         if not any(layer.errors for layer in layers):
@@ -339,6 +344,18 @@ class Planner:
             )
             raise SuiteError(msg)
         return tuple(layers)
+
+    def _half(self, path: Path, layer: Any, measured: int) -> float:  # noqa: ANN401  # the runtime's own
+        """Return the squared error of weights in float16, over that with fewer bits."""
+        module = self._module
+        if HALF not in module.choices(layer) or measured == HALF:
+            return 0.0
+        weights = module.float_weights(path, layer)
+        half, other = (
+            float(((module.rounded(weights, bits) - weights) ** 2).mean())
+            for bits in (HALF, measured)
+        )
+        return half / other if other else 0.0
 
     def _few(self, bits: int) -> tuple[int, ...]:
         """Return the inputs that rounding all layers moves most, or () for all."""

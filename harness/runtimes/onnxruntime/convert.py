@@ -97,7 +97,8 @@ def transform_onnx(
     of a value that they make. With ``--per-channel`` each column of a quantized matrix
     has its own scale. The flag ``--half=NAME,NAME`` of ``int8-weights`` stores the
     weights of matrix products and convolutions in float16, by the name of the value
-    that they make; the runtime widens them to float32 and computes in float32.
+    that they make; the runtime widens them to float32 and computes in float32. A node
+    that both flags name is left unchanged.
 
     Raises:
         StageError: A flag is unknown or names nothing in the graph, or the tool wrote
@@ -113,8 +114,6 @@ def transform_onnx(
         parts = [f.removeprefix(HALVE) for f in flags if f.startswith(HALVE)]
         halved = [name for part in parts for name in part.split(",")]
         flags = [flag for flag in flags if not flag.startswith(HALVE)]
-        if halved:  # what is stored in float16 has no integers
-            flags.append(KEEP + ",".join(halved))
     kept = list(_kept(onnx.load(source, load_external_data=False).graph, flags))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -123,7 +122,7 @@ def transform_onnx(
                 halve(source, folder, kept)
             case "int8-weights":
                 model = onnx.load(source)
-                _store_in_half(model.graph, halved)
+                _store_in_half(model.graph, halved, kept)
                 _quantize(source, target, kept, model, per_channel=per_channel)
             case "int8-static":
                 _quantize(source, target, kept, calibration, per_channel=per_channel)
@@ -143,10 +142,10 @@ def _kept(graph: onnx.GraphProto, flags: Sequence[str]) -> Iterator[str]:
     for flag in flags:
         if not flag.startswith(KEEP):
             msg = (
-                f"onnxruntime's variants take no flag {flag!r}; the one there is reads "
-                f"{KEEP}NAME,NAME, operator types or values to leave as they are. "
-                f"int8-weights and int8-static take {_PER_CHANNEL} too, and "
-                f"int8-weights takes {HALVE}NAME,NAME."
+                f"{flag!r} is no flag of this variant. All take {KEEP}NAME,NAME, "
+                "operator types or values to leave as they are; int8-weights and "
+                f"int8-static take {_PER_CHANNEL}, and int8-weights takes "
+                f"{HALVE}NAME,NAME, values whose weights are to be in float16."
             )
             raise StageError(msg, outcome=Outcome.CONVERT)
         for name in flag.removeprefix(KEEP).split(","):
@@ -169,30 +168,51 @@ def _kept(graph: onnx.GraphProto, flags: Sequence[str]) -> Iterator[str]:
             yield from (node.name for node in found)
 
 
-def _store_in_half(graph: onnx.GraphProto, names: Sequence[str]) -> None:
+def _store_in_half(
+    graph: onnx.GraphProto, names: Sequence[str], kept: Sequence[str]
+) -> None:
     """Store the weights of layers in float16, and widen them before they are read.
+
+    The tool quantizes constant weights alone, so it leaves these as they are.
+
+    Args:
+        graph: The graph, with its weights.
+        names: Names of the values that the layers make.
+        kept: Names of nodes that stay in float32.
 
     Raises:
         StageError: A name is not that of a value that a layer makes.
 
     """
-    layers = {layer.name: layer.weights.name for layer in layers_of(graph)}
-    tensors = {tensor.name: tensor for tensor in graph.initializer}
-    for name in names:
-        if name not in layers:
-            msg = (
-                f"{HALVE}{name}: no matrix product and no convolution with weights in "
-                "the graph makes this value."
-            )
-            raise StageError(msg, outcome=Outcome.CONVERT)
-    for weights in dict.fromkeys(layers[name] for name in names):
-        tensor, half = tensors[weights], f"{weights}_half"
-        values = in_half(onnx.numpy_helper.to_array(tensor))
-        tensor.CopyFrom(onnx.numpy_helper.from_array(values, half))
+    layers = {layer.name: layer.weights for layer in layers_of(graph)}
+    if unknown := [name for name in names if name not in layers]:
+        msg = (
+            f"{HALVE}{unknown[0]}: no MatMul, Gemm or Conv with float32 weights in an "
+            "initializer makes this value. A Gemm needs alpha = beta = 1 and no "
+            "transA."
+        )
+        raise StageError(msg, outcome=Outcome.CONVERT)
+    stored: set[str] = set()
+    for node in list(graph.node):
+        name = node.output[0] if node.output else ""
+        if name not in names or node.name in kept:
+            continue
+        tensor, half = layers[name], f"{layers[name].name}_half"
+        if half not in stored:
+            values = in_half(onnx.numpy_helper.to_array(tensor))
+            graph.initializer.append(onnx.numpy_helper.from_array(values, half))
+            stored.add(half)
+        # Each layer has a Cast of its own: the tool transposes what a Gemm reads, and
+        # would name two results alike.
+        node.input[1] = f"{name}_weights"
         widen = onnx.helper.make_node(
-            "Cast", [half], [weights], f"{half}_widen", to=onnx.TensorProto.FLOAT
+            "Cast", [half], [node.input[1]], node.input[1], to=onnx.TensorProto.FLOAT
         )
         graph.node.insert(0, widen)
+    read = {name for node in graph.node for name in node.input}
+    for tensor in [one for one in graph.initializer if one.name not in read]:
+        if f"{tensor.name}_half" in stored:
+            graph.initializer.remove(tensor)
 
 
 class _Calibration(CalibrationDataReader):

@@ -50,7 +50,7 @@ class WeightLayer:
 
 
 def stored(path: Path) -> list[WeightLayer]:
-    """Return the layers of a float32 file whose weights ``int8-weights`` rounds."""
+    """Return the layers of a float32 file whose weights a plan may round."""
     return layers_of(onnx.load(path, load_external_data=False).graph)
 
 
@@ -89,7 +89,7 @@ def layers_of(graph: onnx.GraphProto) -> list[WeightLayer]:
 def choices(layer: WeightLayer) -> tuple[int, ...]:
     """Return the numbers of bits that a layer may have; a convolution has no integers.
 
-    The processor has no convolution of signed integers.
+    ONNX Runtime's CPU provider has no convolution of signed integers.
     """
     assert RUNTIME.mixed is not None  # noqa: S101  # it is declared with one
     return tuple(b for b in RUNTIME.mixed.bits if layer.is_product or b >= HALF)
@@ -184,7 +184,7 @@ def spent_on(layer: WeightLayer, spent: Sequence[Spent]) -> dict[str, float]:
 
 
 def plan_text(bits: Mapping[str, int]) -> str:
-    """Return the flags of ``int8-weights`` that make a plan, with spaces between them.
+    """Return the flags of ``int8-weights`` that make a plan, each on a line.
 
     Args:
         bits: Number of bits of each layer by its name.
@@ -195,7 +195,7 @@ def plan_text(bits: Mapping[str, int]) -> str:
         flag: ",".join(name for name, number in bits.items() if number == own)
         for flag, own in flags.items()
     }
-    return " ".join(f"{flag}{names}" for flag, names in named.items() if names)
+    return "\n".join(f"{flag}{names}" for flag, names in named.items() if names)
 
 
 def _is_float(tensor: onnx.TensorProto) -> bool:

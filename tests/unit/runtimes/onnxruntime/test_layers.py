@@ -12,6 +12,7 @@ from harness.core.errors import StageError
 from harness.core.rounding import Trials
 from harness.engine.export_files import MODEL
 from harness.engine.store import Store
+from harness.runtimes.onnxruntime import HALVE, KEEP
 from harness.runtimes.onnxruntime.convert import transform_onnx
 from harness.runtimes.onnxruntime.layers import (
     choices,
@@ -44,7 +45,7 @@ def exact(request, blocks_files):
 def converted(exact, folder, bits):
     """Return the weights of a file with some bits for each layer."""
     folder.mkdir(exist_ok=True)
-    transform_onnx(exact, "int8-weights", folder, plan_text(bits).split())
+    transform_onnx(exact, "int8-weights", folder, plan_text(bits).splitlines())
     graph = onnx.load(folder / MODEL).graph
     return {one.name: onnx.numpy_helper.to_array(one) for one in graph.initializer}
 
@@ -105,9 +106,19 @@ def test_layers_in_float32_and_float16_and_integers_share_a_file(exact, tmp_path
     assert {f"{one.weights.name}_quantized" for one in others} <= names
 
 
+def test_a_layer_that_both_flags_name_stays_in_float32(exact, tmp_path):
+    layer, *_ = stored(exact)
+    flags = (f"{KEEP}{layer.name}", f"{HALVE}{layer.name}")
+
+    transform_onnx(exact, "int8-weights", tmp_path, flags)
+
+    tensors = onnx.load(tmp_path / MODEL).graph.initializer
+    assert layer.weights.name in {one.name for one in tensors}
+
+
 def test_a_name_that_no_layer_makes_is_refused(exact, tmp_path):
-    with pytest.raises(StageError, match=r"--half=pooled: no matrix product"):
-        converted(exact, tmp_path, {"pooled": 16})
+    with pytest.raises(StageError, match=r"--half=other: no MatMul"):
+        converted(exact, tmp_path, {"other": 16})
 
 
 @pytest.mark.parametrize("shift", [-3.0, 0.0, 3.0])
