@@ -288,7 +288,10 @@ def compared(
         }
         few, many, *_ = sorted({FLOAT, *mixed.variants.values()})
         sizes = {
-            name: layer.costs[many] for layer in plans[0].layers for name in layer.names
+            name: layer.costs[many]
+            for layer in plans[0].layers
+            for name in layer.names
+            if few in layer.costs
         }
         others["greedy by size"] = lambda: greedy(files, sizes, few, many, most)
         if backend == "mnn":

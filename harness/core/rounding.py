@@ -13,6 +13,8 @@ from harness.core.entry import Entry
 
 FLOAT = 32
 """The number of bits of a weight that is not rounded."""
+HALF = 16
+"""The number of bits of a weight that is stored in float16."""
 
 Bits = tuple[tuple[str, int], ...]
 """Pairs of a layer's name in the deployed file and the number of bits of its weights;

@@ -138,21 +138,20 @@ class Mixed:
         variants: Built-in variants that give every layer one of these numbers, to that
             number, the largest first.
         origin: The built-in variant among them that a plan starts from.
-        flag: Flag of the converter that has the plan, up to the ``=``.
-        in_file: Whether that flag names a file with the text of the plan; else the text
-            itself follows the ``=``.
-        rounds_inputs: Whether a layer with fewer bits also rounds what it reads.
-        module: Module with the functions ``stored``, ``float_weights``, ``rounded``,
-            ``stored_bytes``, ``spent_on`` and ``plan_text``, and ``rounded_inputs`` if
-            it rounds them; see `harness.runtimes.mnn.layers`.
+        flag: Flag of the converter that names a file with the text of the plan, up to
+            the ``=``; empty if the text is flags, each on a line.
+        rounds_inputs: Whether a layer whose weights are integers also rounds what it
+            reads.
+        module: Module with the functions ``stored``, ``choices``, ``float_weights``,
+            ``rounded``, ``stored_bytes``, ``spent_on`` and ``plan_text``, and
+            ``rounded_inputs`` if it rounds them; see `harness.runtimes.mnn.layers`.
 
     """
 
     bits: tuple[int, ...]
     variants: Mapping[str, int]
     origin: str
-    flag: str
-    in_file: bool
+    flag: str = ""
     rounds_inputs: bool = False
     module: str
 

@@ -127,8 +127,8 @@ class Engine(AbstractContextManager["Engine"]):
         """Return what a function of this engine returns for each item.
 
         As many as `jobs` run at once. The function must not call `each` itself, because
-        it would wait for the thread that it holds. Whoever is interrupted meanwhile closes the
-        engine, which ends what runs and drops what waits.
+        it would wait for the thread that it holds. Whoever is interrupted meanwhile
+        closes the engine, which ends what runs and drops what waits.
 
         Raises:
             ParityError: A stage ended without an answer.

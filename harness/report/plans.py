@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from harness.core.rounding import FLOAT
+from harness.core.rounding import FLOAT, HALF
 from harness.judge.pipeline import CURVES
 
 ALONE, FED_BACK = CURVES
@@ -17,10 +17,10 @@ PICTURE = "picture"
 def bits_words(bits: int) -> str:
     """Return a number of bits as a phrase.
 
-    >>> bits_words(4), bits_words(32)
-    ('4 bits', 'float32')
+    >>> bits_words(4), bits_words(16), bits_words(32)
+    ('4 bits', 'float16', 'float32')
     """
-    return "float32" if bits == FLOAT else f"{bits} bits"
+    return {FLOAT: "float32", HALF: "float16"}.get(bits, f"{bits} bits")
 
 
 def share_words(share: float) -> str:
@@ -78,8 +78,8 @@ def why(layer: Mapping[str, Any]) -> str:
         saved = f"{1e3 * (seconds[bits] - seconds[below]):.3g} ms faster"
     more = shares[below] - shares.get(bits, 0.0)
     return (
-        f"With {below} in place of {bits_words(bits)} it would be {saved} and use "
-        f"{share_words(more)} more of the bound."
+        f"In {bits_words(below)} in place of {bits_words(bits)} it would be {saved} "
+        f"and use {share_words(more)} more of the bound."
     )
 
 

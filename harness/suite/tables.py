@@ -494,7 +494,7 @@ def _variant(
         )
         raise named.table(name).error(text, "flags")
     mixed = runtime(backend).mixed
-    files = [f for f in flags if mixed and mixed.in_file and f.startswith(mixed.flag)]
+    files = [f for f in flags if mixed and mixed.flag and f.startswith(mixed.flag)]
     return Variant(
         name=name,
         backend=backend,

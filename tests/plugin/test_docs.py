@@ -88,7 +88,7 @@ def unknown(text):
     flags |= {one.mixed.flag.rstrip("=") for one in runtimes().values() if one.mixed}
     named = set(re.findall(r"(?<![\w-])--[a-zA-Z][\w-]*", text))
     # Of a variant, of pytest, and of docs/families.py.
-    return named - ours - flags - {"--keep", "--junitxml", "--check"}
+    return named - ours - flags - {"--keep", "--half", "--junitxml", "--check"}
 
 
 @each_page

@@ -1,4 +1,4 @@
-"""`parity plan` refuses in a sentence, before it runs anything, what it cannot plan."""
+"""`parity plan` refuses in a sentence what it cannot plan, and writes nothing."""
 
 import pytest
 
@@ -55,6 +55,12 @@ def suites(tmp_path_factory):
             ("net", *OUTPUTS, "--backend", "mnn", "--objective", "time"),
             "net runs in mnn on targets alone",
             id="targets-alone",
+        ),
+        pytest.param(
+            "alone",
+            ("net", "--within", "sqnr_db=5", "--backend", "onnxruntime"),
+            "int8-weights itself holds this bound, also on inputs",
+            id="no-layer-needs-more-bits",
         ),
         pytest.param(
             "alone",

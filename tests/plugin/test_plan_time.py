@@ -28,7 +28,7 @@ def test_a_plan_is_faster_than_float32_and_keeps_what_bears_no_rounding(wide):
     assert ended.has("2 layers in 8 bits, 1 layer in float32, of 3 layers.")
     assert ended.has("layers in 8 bits as DynamicQuantizeMatMul, in float32 as Gemm")
     explained = called(wide, "plan", "wide", "--explain", "blocks.1")
-    assert explained.has("With 8 in place of float32 it would be")
+    assert explained.has("In 8 bits in place of float32 it would be")
     assert explained.has("ms faster and use")
 
 

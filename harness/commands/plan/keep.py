@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from msgspec import structs
@@ -32,7 +33,7 @@ _LOOSEST = "quantized"
 _BUDGETS = 16
 """Number of choices that the front has at most."""
 _PART = 0.25
-"""The least budget, as a share of the error of the most integer bits."""
+"""The least budget, as a share of the error of the most bits below float32."""
 
 
 def write(suite: Suite, found: Found, file: str, loosest: str) -> tuple[Path, ...]:
@@ -222,10 +223,10 @@ def _front(found: Found) -> list[dict[str, float]]:
     # The front is of bytes, also where the plan is to be fast.
     layers = [replace(layer, seconds={}) for layer in found.layers]
     measured = [layer for layer in layers if layer.errors]
-    every = sorted({bits for layer in measured for bits in layer.errors} - {FLOAT})
     # From a part of what the most bits cost, to what the fewest do.
     low, high = (
-        max(summed(measured, [bits] * len(measured))) for bits in (every[-1], every[0])
+        fmean(summed(measured, [pick({*one.errors} - {FLOAT}) for one in measured]))
+        for pick in (max, min)
     )
     others = found.planned.size_bytes - int(price(layers, found.bits))
     steps = [at / (_BUDGETS - 1) for at in range(_BUDGETS)]

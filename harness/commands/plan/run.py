@@ -26,7 +26,7 @@ from harness.commands.plan.times import PlanTimes, Stopwatch, priced
 from harness.core.case import Variant
 from harness.core.errors import ParityError, SuiteError
 from harness.core.pipeline import LATENTS
-from harness.core.rounding import FLOAT
+from harness.core.rounding import FLOAT, HALF
 from harness.core.runtime import Mixed, runtime
 
 MOST_CONVERSIONS = 8
@@ -87,21 +87,16 @@ def planned_variant(
         mixed: How the runtime gives layers their bits.
         exact: The runtime's float32.
         name: Name of the variant.
-        text: Text of the plan; empty if no layer differs from the variant that the plan
-            starts from.
+        text: Text of the plan.
         path: Path of the converter's file, which is written if there is one.
 
     """
-    flag = f"{mixed.flag}{path.name if mixed.in_file else text}"
-    if mixed.in_file:
-        path.write_text(text, encoding="utf-8")
-    return replace(
-        exact,
-        name=name,
-        kind=mixed.origin,
-        flags=(flag,) if text else (),
-        files=((flag, path),) if mixed.in_file else (),
-    )
+    planned = replace(exact, name=name, kind=mixed.origin)
+    if not mixed.flag:
+        return replace(planned, flags=tuple(text.splitlines()))
+    path.write_text(text, encoding="utf-8")
+    flag = f"{mixed.flag}{path.name}"
+    return replace(planned, flags=(flag,), files=((flag, path),))
 
 
 class Planner:
@@ -163,7 +158,7 @@ class Planner:
         judged = place.engine.each(place.run, others)
         results |= {one.name: each for one, each in zip(others, judged, strict=True)}
         layers = self._timed(layers)
-        margin = 1.0
+        margin, origin = 1.0, mixed.variants[mixed.origin]
         left = MOST_CONVERSIONS - len(results)
         worst = math.inf
         for attempt in range(left):
@@ -177,6 +172,9 @@ class Planner:
                 )
                 raise SuiteError(msg)
             text = self._module.plan_text(dict(bits_of(layers, bits)))
+            same = bits == [
+                origin if origin in layer.costs else FLOAT for layer in layers
+            ]
             with TemporaryDirectory(prefix="parity-plan-") as folder:
                 path = Path(folder) / file
                 variant = planned_variant(mixed, place.case.variant, name, text, path)
@@ -188,13 +186,14 @@ class Planner:
                     other = place.unseen(unseen, attempt, prompts)
                     again = other.run(variant)
                 times = None
-                if again.passed and text and self._stopwatch is not None:
+                if again.passed and not same and self._stopwatch is not None:
                     holding = [one for one in results if results[one].passed]
                     times = self._compared(variant, bits, other, holding)
-            if again.passed and not text:
+            if again.passed and same:
                 msg = (
                     f"{mixed.origin} itself holds this bound, also on inputs that the "
-                    "search did not see, so no layer needs more bits; allow less error."
+                    "search did not see, and the plan found no better bits for any "
+                    f"layer; use {mixed.origin}, or give another bound."
                 )
                 raise SuiteError(msg)
             if again.passed:
@@ -203,7 +202,7 @@ class Planner:
                     variant=replace(variant, files=()),
                     layers=layers,
                     bits=tuple(bits),
-                    text=text if mixed.in_file else "",
+                    text=text if mixed.flag else "",
                     uniform=results,
                     planned=planned,
                     unseen=again,
@@ -306,15 +305,21 @@ class Planner:
                 "there is nothing to choose."
             )
             raise SuiteError(msg)
-        number = tried(mixed.bits)
         few = self._few(mixed.variants[mixed.origin])
         self._say("each layer alone, rounded in PyTorch")
-        trials = [tuple((one.name, number) for one in group) for group in every]
+        choices = [min(map(module.choices, group), key=len) for group in every]
+        numbers = [tried(some) for some in choices]
+        trials = [
+            tuple((one.name, number) for one in group)
+            for group, number in zip(every, numbers, strict=True)
+        ]
         effects = place.effects(trials, few)
         found = place.shares(effects)
         self._rows = tuple(found[0])
         layers = []
-        for group, by_row in zip(every, found, strict=True):
+        for group, some, number, by_row in zip(
+            every, choices, numbers, found, strict=True
+        ):
             shares = [*by_row.values()]
             measured = all(map(math.isfinite, shares))
             layers.append(
@@ -323,9 +328,11 @@ class Planner:
                     modules=effects.parameters[group[0].name],
                     costs={
                         bits: sum(module.stored_bytes(one, bits) for one in group)
-                        for bits in mixed.bits
+                        for bits in some
                     },
-                    errors=errors_by_bits(number, mixed.bits, shares)
+                    errors=errors_by_bits(
+                        number, some, shares, self._half(path, group[0], number)
+                    )
                     if measured
                     else {},
                 )
@@ -338,6 +345,18 @@ class Planner:
             raise SuiteError(msg)
         return tuple(layers)
 
+    def _half(self, path: Path, layer: Any, measured: int) -> float:  # noqa: ANN401  # the runtime's own
+        """Return the squared error of weights in float16, over that with fewer bits."""
+        module = self._module
+        if HALF not in module.choices(layer) or measured == HALF:
+            return 0.0
+        weights = module.float_weights(path, layer)
+        half, other = (
+            float(((module.rounded(weights, bits) - weights) ** 2).mean())
+            for bits in (HALF, measured)
+        )
+        return half / other if other else 0.0
+
     def _few(self, bits: int) -> tuple[int, ...]:
         """Return the inputs that rounding all layers moves most, or () for all."""
         place = self._place
@@ -346,7 +365,11 @@ class Planner:
         if place.what == LATENTS:  # each value is of all pictures together
             return tuple(range(FEW))
         self._say("the inputs that rounding moves most")
-        whole = tuple((one.name, bits) for group in self._groups for one in group)
+        whole = tuple(
+            (one.name, max(bits, min(self._module.choices(one))))
+            for group in self._groups
+            for one in group
+        )
         (shares,) = place.shares(place.effects([whole]))
         return place.most_moved(shares)
 

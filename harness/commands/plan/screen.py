@@ -80,19 +80,19 @@ def _file_line(name: str, judged: JudgedFile) -> Line:
 def _largest(found: Found) -> Iterator[Line]:
     """Yield the layers with the most bits, those that matter most first."""
     most = max(found.bits)
-    if most == min(found.bits):
-        return
-    number = tried(found.layers[0].costs)
     kept = [
         layer
         for layer, bits in zip(found.layers, found.bits, strict=True)
-        if bits == most
+        if bits == most > min(layer.costs)
     ]
-    kept.sort(key=lambda layer: -layer.share(number))
-    names = [f"{one.name} ({one.share(number):.0%})" for one in kept]
+    if most == min(found.bits) or not kept:
+        return
+    kept.sort(key=lambda layer: -layer.share(tried(layer.costs)))
+    names = [f"{one.name} ({one.share(tried(one.costs)):.0%})" for one in kept]
+    numbers = " or ".join(map(bits_words, sorted({tried(one.costs) for one in kept})))
     text = (
         f"In {bits_words(most)}, with the share of the bound that each alone would "
-        f"use in {number} bits: {few(names, _SHOWN)}."
+        f"use in {numbers}: {few(names, _SHOWN)}."
     )
     yield from wrapped(text, indent=" ")
 
@@ -120,7 +120,8 @@ def layer_lines(record: Mapping[str, Any], layer: Mapping[str, Any]) -> Iterator
     every = sorted(one["shares"].get(str(number), 0.0) for one in record["layers"])
     rank = len(every) - every.index(shares[number])
     yield from wrapped(
-        f"With {number} bits this layer alone would use {share_words(shares[number])} "
+        f"In {bits_words(number)} this layer alone would use "
+        f"{share_words(shares[number])} "
         f"of the bound of {record['within']}: number {rank} of "
         f"{count(len(every), 'layer')}.",
         indent=" ",

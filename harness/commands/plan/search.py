@@ -2,8 +2,8 @@
 
 Each layer is rounded alone, and the effects are squared errors. Errors of different
 layers are nearly independent, so their squares add up. How nearly they do is measured
-and shown. An integer program then chooses the bits with the fewest bytes whose errors
-together are within a budget, on average over the values.
+and shown. An integer program then chooses the bits with the fewest bytes whose errors,
+as a mean over the values, are together within a budget.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from harness.core.rounding import FLOAT, Bits
+from harness.core.rounding import FLOAT, HALF, Bits
 
 _NEAR_BEST = 1e-3
 """The integer program ends within this share of the best size."""
@@ -34,7 +34,7 @@ class Layer:
         modules: Modules of PyTorch's network with these weights; empty if the converter
             changed the weights, so that the layer stays in float32.
         costs: Number of bits to the bytes that are stored.
-        errors: Number of bits to the largest share of a limit that the layer alone
+        errors: Number of bits to the share of each value's limit that the layer alone
             uses; empty if it was not measured.
         seconds: Number of bits to the time that the layer takes; empty if a plan is to
             be small and not fast.
@@ -76,25 +76,27 @@ def tried(every: Iterable[int]) -> int:
 
 
 def errors_by_bits(
-    measured: int, every: Sequence[int], shares: Sequence[float]
+    measured: int, every: Sequence[int], shares: Sequence[float], half: float = 0.0
 ) -> dict[int, tuple[float, ...]]:
     """Return the shares of the limits for every number of bits.
 
-    One number is measured. The error of rounding is proportional to the step between
-    two integers, which is the range of the weights over ``2**bits - 1``.
+    One number is measured. The error of rounding to integers is proportional to the
+    step between two of them, which is the range of the weights over ``2**bits - 1``.
 
     Args:
         measured: The number of bits that was measured.
         every: All numbers of bits.
         shares: The shares of the limits with that number.
+        half: Squared error of the weights in float16, over that with this number.
 
     >>> errors_by_bits(1, (32, 2, 1), [0.9])
     {32: (0.0,), 2: (0.1,), 1: (0.9,)}
     """
-    steps = {b: 0.0 if b == FLOAT else (2**measured - 1) / (2**b - 1) for b in every}
+    factors = {b: ((2**measured - 1) / (2**b - 1)) ** 2 for b in every}
+    known = {FLOAT: 0.0, HALF: 1.0 if measured == HALF else half}
     return {
-        bits: tuple(round(share * step**2, 12) for share in shares)
-        for bits, step in steps.items()
+        bits: tuple(round(share * known.get(bits, factor), 12) for share in shares)
+        for bits, factor in factors.items()
     }
 
 
@@ -102,7 +104,7 @@ def choose(layers: Sequence[Layer], budget: float) -> list[int]:
     """Return the number of bits of each layer, with the fewest bytes or seconds.
 
     The mean over the values is bounded, and not each value. A plan that obeys a bound
-    of each value spends bytes on what one value has by chance.
+    of each value spends bytes on errors that one value has by chance.
 
     Args:
         layers: The layers; one without errors stays in float32.

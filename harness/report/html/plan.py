@@ -472,7 +472,7 @@ def _layers(layers: Sequence[Record]) -> PlanPart:
                 Column("bits", [bits_words(one["bits"]) for one in layers]),
                 Column("KB", [one["bytes"] / 2**10 for one in layers], "number"),
                 Column(
-                    f"alone in {lowest} bits",
+                    f"alone in {bits_words(lowest)}",
                     [by_bits(one, "shares").get(lowest) for one in layers],
                     "percent",
                     "share of the bound, of squared errors",
@@ -485,6 +485,6 @@ def _layers(layers: Sequence[Record]) -> PlanPart:
                     minor=True,
                 ),
             ),
-            sort=f"alone in {lowest} bits",
+            sort=f"alone in {bits_words(lowest)}",
         ),
     )

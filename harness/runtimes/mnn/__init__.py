@@ -111,7 +111,6 @@ RUNTIME = Runtime(
         variants={"int8-weights": 8, "int4-weights": 4},
         origin="int8-weights",
         flag="--compressionParamsFile=",
-        in_file=True,
         module=f"{__name__}.layers",
     ),
     # ``MNNConvert --help`` and ``Interpreter.hpp`` document the settings of the

@@ -14,11 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.runtimes.mnn import MODEL, WEIGHTS
+from harness.runtimes.mnn import MODEL, RUNTIME, WEIGHTS
 from harness.runtimes.mnn.file import StoredLayer, stored
 from harness.runtimes.session import Spent
 
 __all__ = [
+    "choices",
     "float_weights",
     "plan_text",
     "rounded",
@@ -85,6 +86,13 @@ def rounded(weights: np.ndarray, bits: int) -> np.ndarray:
     zero = found.least - lowest * found.scale
     values = found.values.astype(np.float32) * found.scale[:, None] + zero[:, None]
     return values.reshape(weights.shape)
+
+
+def choices(layer: StoredLayer) -> tuple[int, ...]:
+    """Return the numbers of bits that a layer may have: all that the converter has."""
+    del layer
+    assert RUNTIME.mixed is not None  # noqa: S101  # it is declared with one
+    return RUNTIME.mixed.bits
 
 
 def float_weights(model: Path, layer: StoredLayer) -> np.ndarray:

@@ -23,6 +23,8 @@ OPTIMISERS = (
 
 KEEP = "--keep="
 """Flag with the nodes that a conversion leaves in float32."""
+HALVE = "--half="
+"""Flag of ``int8-weights`` with the layers whose weights it stores in float16."""
 
 _RUN = Cost(
     words="running {component} in ONNX Runtime",
@@ -94,13 +96,11 @@ RUNTIME = Runtime(
     ),
     keep=KEEP,
     # A file of ``fp16`` computes everything else in float16 as well, so its layers do
-    # not mix with integers.
+    # not mix with integers. A plan stores weights in float16 and computes in float32.
     mixed=Mixed(
-        bits=(32, 8),
+        bits=(32, 16, 8),
         variants={"int8-weights": 8},
         origin="int8-weights",
-        flag=KEEP,
-        in_file=False,
         rounds_inputs=True,
         module=f"{__name__}.layers",
     ),

@@ -25,8 +25,9 @@ from harness.core.outcome import Outcome
 from harness.core.probes import Probe
 from harness.engine.export_files import MODEL, PROTO_LIMIT_BYTES
 from harness.runtimes.graph.onnx_graph import sides_of
-from harness.runtimes.onnxruntime import KEEP
+from harness.runtimes.onnxruntime import HALVE, KEEP
 from harness.runtimes.onnxruntime.float16 import halve
+from harness.runtimes.onnxruntime.layers import in_half, layers_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -94,7 +95,10 @@ def transform_onnx(
     writes QuantizeLinear and DequantizeLinear around them. The flag
     ``--keep=NAME,NAME`` leaves nodes unchanged: operators by type, or nodes by the name
     of a value that they make. With ``--per-channel`` each column of a quantized matrix
-    has its own scale.
+    has its own scale. The flag ``--half=NAME,NAME`` of ``int8-weights`` stores the
+    weights of matrix products and convolutions in float16, by the name of the value
+    that they make; the runtime widens them to float32 and computes in float32. A node
+    that both flags name is left unchanged.
 
     Raises:
         StageError: A flag is unknown or names nothing in the graph, or the tool wrote
@@ -105,6 +109,11 @@ def transform_onnx(
     per_channel = kind != "fp16" and _PER_CHANNEL in flags
     if per_channel:
         flags = [flag for flag in flags if flag != _PER_CHANNEL]
+    halved: list[str] = []
+    if kind == "int8-weights":
+        parts = [f.removeprefix(HALVE) for f in flags if f.startswith(HALVE)]
+        halved = [name for part in parts for name in part.split(",")]
+        flags = [flag for flag in flags if not flag.startswith(HALVE)]
     kept = list(_kept(onnx.load(source, load_external_data=False).graph, flags))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -112,7 +121,9 @@ def transform_onnx(
             case "fp16":
                 halve(source, folder, kept)
             case "int8-weights":
-                _quantize(source, target, kept, None, per_channel=per_channel)
+                model = onnx.load(source)
+                _store_in_half(model.graph, halved, kept)
+                _quantize(source, target, kept, model, per_channel=per_channel)
             case "int8-static":
                 _quantize(source, target, kept, calibration, per_channel=per_channel)
             case _:
@@ -131,9 +142,10 @@ def _kept(graph: onnx.GraphProto, flags: Sequence[str]) -> Iterator[str]:
     for flag in flags:
         if not flag.startswith(KEEP):
             msg = (
-                f"onnxruntime's variants take no flag {flag!r}; the one there is reads "
-                f"{KEEP}NAME,NAME, operator types or values to leave as they are. "
-                f"int8-weights and int8-static take {_PER_CHANNEL} too."
+                f"{flag!r} is no flag of this variant. All take {KEEP}NAME,NAME, "
+                "operator types or values to leave as they are; int8-weights and "
+                f"int8-static take {_PER_CHANNEL}, and int8-weights takes "
+                f"{HALVE}NAME,NAME, values whose weights are to be in float16."
             )
             raise StageError(msg, outcome=Outcome.CONVERT)
         for name in flag.removeprefix(KEEP).split(","):
@@ -156,6 +168,53 @@ def _kept(graph: onnx.GraphProto, flags: Sequence[str]) -> Iterator[str]:
             yield from (node.name for node in found)
 
 
+def _store_in_half(
+    graph: onnx.GraphProto, names: Sequence[str], kept: Sequence[str]
+) -> None:
+    """Store the weights of layers in float16, and widen them before they are read.
+
+    The tool quantizes constant weights alone, so it leaves these as they are.
+
+    Args:
+        graph: The graph, with its weights.
+        names: Names of the values that the layers make.
+        kept: Names of nodes that stay in float32.
+
+    Raises:
+        StageError: A name is not that of a value that a layer makes.
+
+    """
+    layers = {layer.name: layer.weights for layer in layers_of(graph)}
+    if unknown := [name for name in names if name not in layers]:
+        msg = (
+            f"{HALVE}{unknown[0]}: no MatMul, Gemm or Conv with float32 weights in an "
+            "initializer makes this value. A Gemm needs alpha = beta = 1 and no "
+            "transA."
+        )
+        raise StageError(msg, outcome=Outcome.CONVERT)
+    stored: set[str] = set()
+    for node in list(graph.node):
+        name = node.output[0] if node.output else ""
+        if name not in names or node.name in kept:
+            continue
+        tensor, half = layers[name], f"{layers[name].name}_half"
+        if half not in stored:
+            values = in_half(onnx.numpy_helper.to_array(tensor))
+            graph.initializer.append(onnx.numpy_helper.from_array(values, half))
+            stored.add(half)
+        # Each layer has a Cast of its own: the tool transposes what a Gemm reads, and
+        # would name two results alike.
+        node.input[1] = f"{name}_weights"
+        widen = onnx.helper.make_node(
+            "Cast", [half], [node.input[1]], node.input[1], to=onnx.TensorProto.FLOAT
+        )
+        graph.node.insert(0, widen)
+    read = {name for node in graph.node for name in node.input}
+    for tensor in [one for one in graph.initializer if one.name not in read]:
+        if f"{tensor.name}_half" in stored:
+            graph.initializer.remove(tensor)
+
+
 class _Calibration(CalibrationDataReader):
     """Gives ONNX Runtime's tool one set of inputs after another."""
 
@@ -172,11 +231,11 @@ def _quantize(
     source: Path,
     target: Path,
     kept: Sequence[str],
-    calibration: Sequence[Mapping[str, np.ndarray]] | None,
+    given: onnx.ModelProto | Sequence[Mapping[str, np.ndarray]],
     *,
     per_channel: bool,
 ) -> None:
-    """Quantize a model, with static scales unless `calibration` is None."""
+    """Quantize a model as it is in memory, or with scales from sets of inputs."""
     logging.getLogger().setLevel(logging.ERROR)
     size = sum(one.stat().st_size for one in source.parent.glob("*") if one.is_file())
     settings: dict[str, Any] = {
@@ -185,20 +244,19 @@ def _quantize(
         "per_channel": per_channel,
         "use_external_data_format": size > PROTO_LIMIT_BYTES,
     }
-    if calibration is None:
-        model = onnx.load(source)
+    if isinstance(given, onnx.ModelProto):
         # The tool transposes weights and leaves their recorded shapes as they were.
-        del model.graph.value_info[:]
+        del given.graph.value_info[:]
         # It makes each Gemm a MatMul of that name before it looks for those to exclude.
         settings["nodes_to_exclude"] += [f"{name}_MatMul" for name in kept]
-        quantize_dynamic(model, target, op_types_to_quantize=_QUANTIZED, **settings)
+        quantize_dynamic(given, target, op_types_to_quantize=_QUANTIZED, **settings)
         return
     # Signed on both sides: ONNX Runtime's documentation names it as the first choice,
     # and unsigned activations can saturate on processors without VNNI.
     quantize_static(
         source,
         target,
-        _Calibration(calibration),
+        _Calibration(given),
         quant_format=QuantFormat.QDQ,
         op_types_to_quantize=[*_QUANTIZED, "Conv"],
         activation_type=QuantType.QInt8,

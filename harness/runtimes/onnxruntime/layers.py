@@ -1,8 +1,10 @@
-"""Matrix products with a precision of their own: weights, their rounding, and a plan.
+"""Layers with a precision of their own: their weights, their rounding, and a plan.
 
 ``int8-weights`` rounds each weight matrix with one scale, between equal limits on both
 sides of zero: ``quantize_data`` in ``quant_utils.py`` of ONNX Runtime's tool. What the
-product reads is rounded to 8 bits as it runs, by ``DynamicQuantizeLinear``.
+product reads is rounded to 8 bits as it runs, by ``DynamicQuantizeLinear``. Its flag
+``--half`` stores weights in float16, also those of convolutions, and the runtime widens
+them to float32 when it loads the file.
 """
 
 from __future__ import annotations
@@ -15,9 +17,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from harness.core.rounding import FLOAT
+from harness.core.rounding import FLOAT, HALF
+from harness.runtimes.onnxruntime import HALVE, KEEP, RUNTIME
 from harness.runtimes.session import Spent
 
+_LAYERS = {"MatMul", "Gemm", "Conv"}
 _MOST_INPUT = np.float32(255)
 _ROUNDS_INPUTS = "DynamicQuantizeLinear"
 _SCALE_BYTES = 5
@@ -25,32 +29,39 @@ _SCALE_BYTES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MatrixProduct:
-    """A matrix product whose weights ``int8-weights`` rounds.
+class WeightLayer:
+    """A matrix product or a convolution whose weights a plan rounds.
 
     Attributes:
-        name: Name of the value that it makes; ``--keep`` takes such names.
+        name: Name of the value that it makes; ``--keep`` and ``--half`` take such
+            names.
         weights: The weights, as the file has them.
-        has_rows: Whether each row belongs to an output, as PyTorch has it.
+        is_product: Whether it is a matrix product, which may have integers.
+        has_rows: Whether its weights lie as PyTorch has them, each output's together.
         count: Number of weights; 0 if an earlier layer stores them.
 
     """
 
     name: str
     weights: onnx.TensorProto
+    is_product: bool
     has_rows: bool
     count: int
 
 
-def stored(path: Path) -> list[MatrixProduct]:
-    """Return the layers of a float32 file whose weights ``int8-weights`` rounds."""
-    graph = onnx.load(path, load_external_data=False).graph
+def stored(path: Path) -> list[WeightLayer]:
+    """Return the layers of a float32 file whose weights a plan may round."""
+    return layers_of(onnx.load(path, load_external_data=False).graph)
+
+
+def layers_of(graph: onnx.GraphProto) -> list[WeightLayer]:
+    """Return the layers of a graph in float32; see `stored`."""
     tensors = {one.name: one for one in graph.initializer if _is_float(one)}
-    layers: list[MatrixProduct] = []
+    layers: list[WeightLayer] = []
     known: set[str] = set()
     for node in graph.node:
         settings = {one.name: one for one in node.attribute}
-        if node.op_type not in {"MatMul", "Gemm"} or node.input[1] not in tensors:
+        if node.op_type not in _LAYERS or node.input[1] not in tensors:
             continue
         # The tool makes a Gemm a MatMul and an Add; others it leaves as they are.
         plain = {"alpha": 1.0, "beta": 1.0, "transA": 0}
@@ -60,12 +71,14 @@ def stored(path: Path) -> list[MatrixProduct]:
             if name in settings
         ):
             continue
-        weights = tensors[node.input[1]]
+        weights, is_product = tensors[node.input[1]], node.op_type != "Conv"
+        has_rows = "transB" in settings and settings["transB"].i == 1
         layers.append(
-            MatrixProduct(
+            WeightLayer(
                 name=node.output[0],
                 weights=weights,
-                has_rows="transB" in settings and settings["transB"].i == 1,
+                is_product=is_product,
+                has_rows=has_rows or not is_product,
                 count=0 if weights.name in known else math.prod(weights.dims),
             )
         )
@@ -73,8 +86,17 @@ def stored(path: Path) -> list[MatrixProduct]:
     return layers
 
 
-def float_weights(model: Path, layer: MatrixProduct) -> np.ndarray:
-    """Return the weights of a layer as PyTorch has them, float32 ``[outputs, inputs]``.
+def choices(layer: WeightLayer) -> tuple[int, ...]:
+    """Return the numbers of bits that a layer may have; a convolution has no integers.
+
+    ONNX Runtime's CPU provider has no convolution of signed integers.
+    """
+    assert RUNTIME.mixed is not None  # noqa: S101  # it is declared with one
+    return tuple(b for b in RUNTIME.mixed.bits if layer.is_product or b >= HALF)
+
+
+def float_weights(model: Path, layer: WeightLayer) -> np.ndarray:
+    """Return the weights of a layer as PyTorch has them, float32 ``[outputs, ...]``.
 
     Args:
         model: Path of the file; its weights may lie beside it.
@@ -101,8 +123,16 @@ def integers_of(weights: np.ndarray, bits: int) -> tuple[np.ndarray, np.float32]
     return values.astype(np.int8), scale
 
 
+def in_half(weights: np.ndarray) -> np.ndarray:
+    """Return weights as ``--half`` stores them, float16; it has no larger numbers."""
+    most = np.finfo(np.float16).max
+    return np.clip(weights, -most, most).astype(np.float16)
+
+
 def rounded(weights: np.ndarray, bits: int) -> np.ndarray:
     """Return the weights with which the runtime computes, float32."""
+    if bits == HALF:
+        return in_half(weights).astype(np.float32)
     values, scale = integers_of(weights, bits)
     return values.astype(np.float32) * scale
 
@@ -121,13 +151,13 @@ def rounded_inputs(values: np.ndarray) -> np.ndarray:
     return (steps - zero) * scale
 
 
-def stored_bytes(layer: MatrixProduct, bits: int) -> int:
+def stored_bytes(layer: WeightLayer, bits: int) -> int:
     """Return the bytes that a file has for the weights of a layer."""
-    scale = _SCALE_BYTES if layer.count and bits < FLOAT else 0
+    scale = _SCALE_BYTES if layer.count and bits < HALF else 0
     return layer.count * bits // 8 + scale
 
 
-def spent_on(layer: MatrixProduct, spent: Sequence[Spent]) -> dict[str, float]:
+def spent_on(layer: WeightLayer, spent: Sequence[Spent]) -> dict[str, float]:
     """Return the seconds of the operators of a layer, by their kinds.
 
     An operator that rounds what several products read counts in equal parts for each.
@@ -154,13 +184,18 @@ def spent_on(layer: MatrixProduct, spent: Sequence[Spent]) -> dict[str, float]:
 
 
 def plan_text(bits: Mapping[str, int]) -> str:
-    """Return what follows ``--keep=``: the layers that stay in float32.
+    """Return the flags of ``int8-weights`` that make a plan, each on a line.
 
     Args:
         bits: Number of bits of each layer by its name.
 
     """
-    return ",".join(name for name, number in bits.items() if number == FLOAT)
+    flags = {KEEP: FLOAT, HALVE: HALF}
+    named = {
+        flag: ",".join(name for name, number in bits.items() if number == own)
+        for flag, own in flags.items()
+    }
+    return "\n".join(f"{flag}{names}" for flag, names in named.items() if names)
 
 
 def _is_float(tensor: onnx.TensorProto) -> bool:

@@ -18,7 +18,7 @@ import xxhash
 from torch.overrides import TorchFunctionMode
 
 from harness.core.entry import Entry
-from harness.core.rounding import FLOAT, Bits, Effects, Trials
+from harness.core.rounding import FLOAT, HALF, Bits, Effects, Trials
 from harness.core.runtime import runtime
 from harness.engine.host import report_progress
 from harness.measure.trace import load_inputs
@@ -59,6 +59,7 @@ class Roundable:
     def rounded(self, bits: Bits) -> Iterator[None]:
         """Round layers as the runtime does, until the `with` ends."""
         before: dict[torch.nn.Parameter, torch.Tensor] = {}
+        integers: set[torch.nn.Parameter] = set()
         try:
             for name, number in bits:
                 for path in self.layers[name] if number < FLOAT else ():
@@ -67,33 +68,35 @@ class Roundable:
                     weights = before[parameter].cpu().numpy()
                     made = torch.from_numpy(self._layers.rounded(weights, number))
                     parameter.data = made.to(parameter.device)
-            with self._inputs(before):
+                    if number < HALF:
+                        integers.add(parameter)
+            with self._inputs(integers):
                 yield
         finally:
             for parameter, data in before.items():
                 parameter.data = data
 
     def _inputs(
-        self, rounded: Mapping[torch.nn.Parameter, torch.Tensor]
+        self, integers: set[torch.nn.Parameter]
     ) -> AbstractContextManager[object]:
-        """Round what layers with rounded weights read, if the runtime does so."""
+        """Round what layers read whose weights are integers, if the runtime does so."""
         if not self._mixed.rounds_inputs:
             return nullcontext()
-        return _RoundedInputs(rounded, self._layers.rounded_inputs)
+        return _RoundedInputs(integers, self._layers.rounded_inputs)
 
 
 class _RoundedInputs(TorchFunctionMode):
     """Rounds the inputs of matrix products that have some weights.
 
     Args:
-        weights: The weights, as keys.
+        weights: The weights.
         rounded: Function that rounds values.
 
     """
 
     def __init__(
         self,
-        weights: Mapping[torch.nn.Parameter, torch.Tensor],
+        weights: set[torch.nn.Parameter],
         rounded: Callable[[np.ndarray], np.ndarray],
     ) -> None:
         super().__init__()
@@ -108,7 +111,7 @@ class _RoundedInputs(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> object:
         is_product = func is torch.nn.functional.linear
-        if is_product and not self._weights.keys().isdisjoint(args[1:2]):
+        if is_product and not self._weights.isdisjoint(args[1:2]):
             values, *rest = args
             made = torch.from_numpy(self._rounded(values.cpu().numpy()))
             args = (made.to(values.device), *rest)

@@ -132,7 +132,9 @@ def test_layers_in_float32_are_counted_and_each_has_its_reason():
 
     assert kept.title == "Kept in float32: 1 of 3 layers"
     (words,) = cells(kept.table, "why")
-    assert words.startswith("With 8 in place of float32 it would be 3,000 bytes small")
+    assert words.startswith(
+        "In 8 bits in place of float32 it would be 3,000 bytes small"
+    )
 
 
 def test_a_plan_without_float32_has_no_table_of_what_it_keeps():
@@ -149,7 +151,7 @@ def test_a_plan_without_float32_has_no_table_of_what_it_keeps():
         # Only numbers of bits that were timed count in a plan that is to be fast.
         (
             timed({"32": 3e-3, "4": 1e-3}, bits=32),
-            "With 4 in place of float32",
+            "In 4 bits in place of float32",
         ),
         (timed({"32": 3e-3, "4": 1e-3}, bits=32), "be 2 ms faster"),
         (timed({"32": 1e-3, "4": 1e-3}, bits=32), "It is not faster with 4 bits"),

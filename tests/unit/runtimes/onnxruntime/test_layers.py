@@ -8,13 +8,16 @@ import onnxruntime as ort
 import pytest
 
 from harness.core.case import Device
+from harness.core.errors import StageError
 from harness.core.rounding import Trials
 from harness.engine.export_files import MODEL
 from harness.engine.store import Store
-from harness.runtimes.onnxruntime import KEEP
+from harness.runtimes.onnxruntime import HALVE, KEEP
 from harness.runtimes.onnxruntime.convert import transform_onnx
 from harness.runtimes.onnxruntime.layers import (
+    choices,
     float_weights,
+    in_half,
     integers_of,
     plan_text,
     rounded,
@@ -31,6 +34,7 @@ from tests.unit import nets
 EXPORTERS = ("dynamo", "torchscript")
 ENDS = ("", "_quantized")
 LINEAR = {f"attention.to_{name}" for name in ("q", "k", "v", "out")} | {"ff.0", "ff.2"}
+CONVOLUTIONS = {"conv_in", "conv_out"}
 
 
 @pytest.fixture(params=EXPORTERS)
@@ -40,21 +44,24 @@ def exact(request, blocks_files):
 
 def converted(exact, folder, bits):
     """Return the weights of a file with some bits for each layer."""
-    text = plan_text(bits)
-    flags = (f"{KEEP}{text}",) if text else ()
     folder.mkdir(exist_ok=True)
-    transform_onnx(exact, "int8-weights", folder, flags)
+    transform_onnx(exact, "int8-weights", folder, plan_text(bits).splitlines())
     graph = onnx.load(folder / MODEL).graph
     return {one.name: onnx.numpy_helper.to_array(one) for one in graph.initializer}
 
 
 def all_in(exact, bits):
-    return {layer.name: bits for layer in stored(exact)}
+    """The bits of each layer, or the fewest that it may have."""
+    return {layer.name: max(bits, *choices(layer)[-1:]) for layer in stored(exact)}
+
+
+def products(exact):
+    return [layer for layer in stored(exact) if layer.is_product]
 
 
 def test_the_rounding_is_bit_equal_to_what_the_tool_stores(exact, tmp_path):
     found = converted(exact, tmp_path, all_in(exact, 8))
-    for layer in stored(exact):
+    for layer in products(exact):
         name = layer.weights.name
         values, scale = integers_of(float_weights(exact, layer), 8)
 
@@ -63,25 +70,55 @@ def test_the_rounding_is_bit_equal_to_what_the_tool_stores(exact, tmp_path):
         assert found[f"{name}_zero_point"] == 0
 
 
-def test_the_size_of_a_layer_is_known_before_it_is_converted(exact, tmp_path):
+def test_weights_in_float16_are_stored_as_they_are_foretold(exact, tmp_path):
+    found = converted(exact, tmp_path, all_in(exact, 16))
+    for layer in stored(exact):
+        values = found[f"{layer.weights.name}_half"]
+        values = values if layer.has_rows else values.T
+
+        np.testing.assert_array_equal(values, in_half(float_weights(exact, layer)))
+        assert layer.weights.name not in found
+
+
+@pytest.mark.parametrize("bits", [16, 8])
+def test_the_size_of_a_layer_is_known_before_it_is_converted(exact, tmp_path, bits):
+    few, floats = all_in(exact, bits), all_in(exact, 32)
     before, after = (
-        sum(one.nbytes for one in converted(exact, tmp_path, all_in(exact, n)).values())
-        for n in (32, 8)
+        sum(one.nbytes for one in converted(exact, tmp_path, each).values())
+        for each in (floats, few)
     )
 
-    saved = [stored_bytes(one, 32) - stored_bytes(one, 8) for one in stored(exact)]
+    saved = [
+        stored_bytes(one, 32) - stored_bytes(one, few[one.name])
+        for one in stored(exact)
+    ]
 
     assert before - after == sum(saved)
 
 
-def test_a_layer_in_float32_is_left_as_it_is(exact, tmp_path):
-    first, *others = stored(exact)
-    bits = all_in(exact, 8) | {first.name: 32}
+def test_layers_in_float32_and_float16_and_integers_share_a_file(exact, tmp_path):
+    first, second, *others = products(exact)
+    bits = all_in(exact, 8) | {first.name: 32, second.name: 16}
 
     names = {*converted(exact, tmp_path, bits)}
 
-    assert first.weights.name in names
+    assert {first.weights.name, f"{second.weights.name}_half"} <= names
     assert {f"{one.weights.name}_quantized" for one in others} <= names
+
+
+def test_a_layer_that_both_flags_name_stays_in_float32(exact, tmp_path):
+    layer, *_ = stored(exact)
+    flags = (f"{KEEP}{layer.name}", f"{HALVE}{layer.name}")
+
+    transform_onnx(exact, "int8-weights", tmp_path, flags)
+
+    tensors = onnx.load(tmp_path / MODEL).graph.initializer
+    assert layer.weights.name in {one.name for one in tensors}
+
+
+def test_a_name_that_no_layer_makes_is_refused(exact, tmp_path):
+    with pytest.raises(StageError, match=r"--half=other: no MatMul"):
+        converted(exact, tmp_path, {"other": 16})
 
 
 @pytest.mark.parametrize("shift", [-3.0, 0.0, 3.0])
@@ -108,6 +145,12 @@ def test_inputs_are_rounded_bit_for_bit_as_the_runtime_does(shift):
     np.testing.assert_array_equal(rounded_inputs(values), expected)
 
 
+def test_a_weight_beyond_float16_becomes_its_largest_number():
+    weights = np.array([1e6, -1e6, 1.0], np.float32)
+
+    np.testing.assert_array_equal(rounded(weights, 16), [65504, -65504, 1])
+
+
 @pytest.mark.parametrize("function", [lambda x: rounded(x, 8), rounded_inputs])
 def test_zeros_stay_zeros(function):
     zeros = np.zeros((2, 3), np.float32)
@@ -115,11 +158,12 @@ def test_zeros_stay_zeros(function):
     np.testing.assert_array_equal(function(zeros), zeros)
 
 
+@pytest.mark.parametrize("number", [16, 8])
 def test_the_deployed_file_computes_with_the_rounded_weights_and_inputs(
-    exact, tmp_path
+    exact, tmp_path, number
 ):
-    bits = all_in(exact, 8)
-    converted(exact, tmp_path / "int8", bits)
+    bits = all_in(exact, number)
+    converted(exact, tmp_path / "planned", bits)
 
     def copy(folder):
         shutil.copytree(exact.parent, folder, dirs_exist_ok=True)
@@ -140,7 +184,7 @@ def test_the_deployed_file_computes_with_the_rounded_weights_and_inputs(
     found = effects(network, given, lambda: run(feeds))
 
     session = ort.InferenceSession(
-        str(tmp_path / "int8" / MODEL), providers=["CPUExecutionProvider"]
+        str(tmp_path / "planned" / MODEL), providers=["CPUExecutionProvider"]
     )
     made = dict(zip(found.rows, session.run([*found.rows], feeds), strict=True))
     rms = [
@@ -148,7 +192,8 @@ def test_the_deployed_file_computes_with_the_rounded_weights_and_inputs(
     ]
     assert np.sqrt(found.errors[0]) == pytest.approx(rms, rel=0.02)
     assert found.errors[1] == (0.0, 0.0)
-    assert {name for names in found.parameters.values() for name in names} == LINEAR
+    modules = {name for names in found.parameters.values() for name in names}
+    assert modules == LINEAR | CONVOLUTIONS
 
 
 def clocked(folder, bits, exact):
@@ -164,13 +209,13 @@ def test_operators_that_have_or_serve_weights_belong_to_one_layer(
 ):
     spent = clocked(tmp_path, all_in(exact, bits), exact)
 
-    found = [spent_on(one, spent) for one in stored(exact)]
+    found = [spent_on(one, spent) for one in products(exact)]
 
     kinds = {"Gemm", "FusedGemm", "MatMul", "FusedMatMul"}
     if bits == 8:
         kinds = {"DynamicQuantizeLinear", "DynamicQuantizeMatMul"}
         kinds |= {"MatMulIntegerToFloat"}
-    weights = {f"{one.weights.name}{end}" for one in stored(exact) for end in ENDS}
+    weights = {f"{one.weights.name}{end}" for one in products(exact) for end in ENDS}
     expected = sum(
         one.took_s
         for one in spent
