@@ -386,6 +386,10 @@ def keep(
     ours, int8 = by_name["planned"], by_name["int8-weights"]
     exceeded = sum(one["exceeded"] for one in plans)
     pairs = sum(one["pairs"] for one in plans)
+    unseen = (
+        f"; {exceeded} of {pairs} pictures that {len(plans)} plans did not see exceed "
+        "the bound"
+    )
     figures.keep(
         "plan" if backend == "mnn" else f"plan_{backend}",
         script=__file__,
@@ -394,8 +398,7 @@ def keep(
         measured=f"{ours.size_bytes / least.size_bytes:.2f} × the size of "
         f"{least.name}, "
         f"{(ours.mse / int8.mse) ** 0.5:.2f} × int8's error, {ours.right} of 100 read "
-        f"right; {exceeded} of {pairs} pictures that {len(plans)} plans did not see "
-        "exceed the bound",
+        f"right{unseen if plans else ''}",
         values={
             "rows": {
                 row.name: {**vars(row), "variant": row.variant.kind} for row in rows
