@@ -309,19 +309,36 @@ class Planner:
         self._say("each layer alone, rounded in PyTorch")
         choices = [min(map(module.choices, group), key=len) for group in every]
         numbers = [tried(some) for some in choices]
+        # Nothing about float16 follows from integers: its step is relative.
+        halved = [
+            HALF in some and number != HALF
+            for some, number in zip(choices, numbers, strict=True)
+        ]
         trials = [
             tuple((one.name, number) for one in group)
             for group, number in zip(every, numbers, strict=True)
         ]
+        trials += [
+            tuple((one.name, HALF) for one in group)
+            for group, too in zip(every, halved, strict=True)
+            if too
+        ]
         effects = place.effects(trials, few)
         found = place.shares(effects)
         self._rows = tuple(found[0])
+        in_half = iter(found[len(every) :])
         layers = []
-        for group, some, number, by_row in zip(
-            every, choices, numbers, found, strict=True
+        for group, some, number, too, by_row in zip(
+            every, choices, numbers, halved, found, strict=False
         ):
             shares = [*by_row.values()]
             measured = all(map(math.isfinite, shares))
+            errors = errors_by_bits(number, some, shares) if measured else {}
+            if too:
+                shares = [*next(in_half).values()]
+                errors.pop(HALF, None)
+                if measured and all(map(math.isfinite, shares)):
+                    errors[HALF] = tuple(shares)
             layers.append(
                 Layer(
                     names=tuple(one.name for one in group),
@@ -330,11 +347,7 @@ class Planner:
                         bits: sum(module.stored_bytes(one, bits) for one in group)
                         for bits in some
                     },
-                    errors=errors_by_bits(
-                        number, some, shares, self._half(path, group[0], number)
-                    )
-                    if measured
-                    else {},
+                    errors=errors,
                 )
             )
         if not any(layer.errors for layer in layers):
@@ -344,18 +357,6 @@ class Planner:
             )
             raise SuiteError(msg)
         return tuple(layers)
-
-    def _half(self, path: Path, layer: Any, measured: int) -> float:  # noqa: ANN401  # the runtime's own
-        """Return the squared error of weights in float16, over that with fewer bits."""
-        module = self._module
-        if HALF not in module.choices(layer) or measured == HALF:
-            return 0.0
-        weights = module.float_weights(path, layer)
-        half, other = (
-            float(((module.rounded(weights, bits) - weights) ** 2).mean())
-            for bits in (HALF, measured)
-        )
-        return half / other if other else 0.0
 
     def _few(self, bits: int) -> tuple[int, ...]:
         """Return the inputs that rounding all layers moves most, or () for all."""

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from harness.core.rounding import FLOAT, HALF, Bits
+from harness.core.rounding import FLOAT, Bits
 
 _NEAR_BEST = 1e-3
 """The integer program ends within this share of the best size."""
@@ -76,7 +76,7 @@ def tried(every: Iterable[int]) -> int:
 
 
 def errors_by_bits(
-    measured: int, every: Sequence[int], shares: Sequence[float], half: float = 0.0
+    measured: int, every: Sequence[int], shares: Sequence[float]
 ) -> dict[int, tuple[float, ...]]:
     """Return the shares of the limits for every number of bits.
 
@@ -87,16 +87,14 @@ def errors_by_bits(
         measured: The number of bits that was measured.
         every: All numbers of bits.
         shares: The shares of the limits with that number.
-        half: Squared error of the weights in float16, over that with this number.
 
     >>> errors_by_bits(1, (32, 2, 1), [0.9])
     {32: (0.0,), 2: (0.1,), 1: (0.9,)}
     """
-    factors = {b: ((2**measured - 1) / (2**b - 1)) ** 2 for b in every}
-    known = {FLOAT: 0.0, HALF: 1.0 if measured == HALF else half}
+    steps = {b: 0.0 if b == FLOAT else (2**measured - 1) / (2**b - 1) for b in every}
     return {
-        bits: tuple(round(share * known.get(bits, factor), 12) for share in shares)
-        for bits, factor in factors.items()
+        bits: tuple(round(share * step**2, 12) for share in shares)
+        for bits, step in steps.items()
     }
 
 
