@@ -308,37 +308,22 @@ class Planner:
         few = self._few(mixed.variants[mixed.origin])
         self._say("each layer alone, rounded in PyTorch")
         choices = [min(map(module.choices, group), key=len) for group in every]
-        numbers = [tried(some) for some in choices]
         # Nothing about float16 follows from integers: its step is relative.
-        halved = [
-            HALF in some and number != HALF
-            for some, number in zip(choices, numbers, strict=True)
+        numbers = [
+            sorted({tried(some)} | {HALF}.intersection(some)) for some in choices
         ]
         trials = [
             tuple((one.name, number) for one in group)
-            for group, number in zip(every, numbers, strict=True)
-        ]
-        trials += [
-            tuple((one.name, HALF) for one in group)
-            for group, too in zip(every, halved, strict=True)
-            if too
+            for group, some in zip(every, numbers, strict=True)
+            for number in some
         ]
         effects = place.effects(trials, few)
         found = place.shares(effects)
         self._rows = tuple(found[0])
-        in_half = iter(found[len(every) :])
+        left = iter(found)
         layers = []
-        for group, some, number, too, by_row in zip(
-            every, choices, numbers, halved, found, strict=False
-        ):
-            shares = [*by_row.values()]
-            measured = all(map(math.isfinite, shares))
-            errors = errors_by_bits(number, some, shares) if measured else {}
-            if too:
-                shares = [*next(in_half).values()]
-                errors.pop(HALF, None)
-                if measured and all(map(math.isfinite, shares)):
-                    errors[HALF] = tuple(shares)
+        for group, some, measured in zip(every, choices, numbers, strict=True):
+            shares = {number: [*next(left).values()] for number in measured}
             layers.append(
                 Layer(
                     names=tuple(one.name for one in group),
@@ -347,7 +332,7 @@ class Planner:
                         bits: sum(module.stored_bytes(one, bits) for one in group)
                         for bits in some
                     },
-                    errors=errors,
+                    errors=errors_by_bits(tried(some), some, shares),
                 )
             )
         if not any(layer.errors for layer in layers):

@@ -8,6 +8,7 @@ as a mean over the values, are together within a budget.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import threading
@@ -76,26 +77,42 @@ def tried(every: Iterable[int]) -> int:
 
 
 def errors_by_bits(
-    measured: int, every: Sequence[int], shares: Sequence[float]
+    number: int, every: Sequence[int], measured: Mapping[int, Sequence[float]]
 ) -> dict[int, tuple[float, ...]]:
     """Return the shares of the limits for every number of bits.
 
-    One number is measured. The error of rounding to integers is proportional to the
-    step between two of them, which is the range of the weights over ``2**bits - 1``.
+    The error of rounding to integers is proportional to the step between two of them,
+    which is the range of the weights over ``2**bits - 1``. So what was not measured
+    follows from one number.
 
     Args:
-        measured: The number of bits that was measured.
+        number: The number of bits from which the others follow.
         every: All numbers of bits.
-        shares: The shares of the limits with that number.
+        measured: The shares of the limits with this number, and with others that do not
+            follow from it.
 
-    >>> errors_by_bits(1, (32, 2, 1), [0.9])
+    Returns:
+        The shares; without a number whose measured shares are not finite, and empty if
+        `number` is one of those.
+
+    >>> errors_by_bits(1, (32, 2, 1), {1: [0.9]})
     {32: (0.0,), 2: (0.1,), 1: (0.9,)}
     """
-    steps = {b: 0.0 if b == FLOAT else (2**measured - 1) / (2**b - 1) for b in every}
-    return {
-        bits: tuple(round(share * step**2, 12) for share in shares)
-        for bits, step in steps.items()
+    finite = {
+        bits: shares
+        for bits, shares in measured.items()
+        if all(map(math.isfinite, shares))
     }
+    if number not in finite:
+        return {}
+    found: dict[int, tuple[float, ...]] = {}
+    for bits in every:
+        if bits in measured and bits not in finite:
+            continue
+        step = 0.0 if bits == FLOAT else (2**number - 1) / (2**bits - 1)
+        shares = finite.get(bits, [share * step**2 for share in finite[number]])
+        found[bits] = tuple(round(share, 12) for share in shares)
+    return found
 
 
 def choose(layers: Sequence[Layer], budget: float) -> list[int]:

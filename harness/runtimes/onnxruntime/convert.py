@@ -121,9 +121,7 @@ def transform_onnx(
             case "fp16":
                 halve(source, folder, kept)
             case "int8-weights":
-                model = onnx.load(source)
-                _store_in_half(model.graph, halved, kept)
-                _quantize(source, target, kept, model, per_channel=per_channel)
+                _quantize(source, target, kept, None, halved, per_channel=per_channel)
             case "int8-static":
                 _quantize(source, target, kept, calibration, per_channel=per_channel)
             case _:
@@ -231,11 +229,12 @@ def _quantize(
     source: Path,
     target: Path,
     kept: Sequence[str],
-    given: onnx.ModelProto | Sequence[Mapping[str, np.ndarray]],
+    calibration: Sequence[Mapping[str, np.ndarray]] | None,
+    halved: Sequence[str] = (),
     *,
     per_channel: bool,
 ) -> None:
-    """Quantize a model as it is in memory, or with scales from sets of inputs."""
+    """Quantize a model, with static scales unless `calibration` is None."""
     logging.getLogger().setLevel(logging.ERROR)
     size = sum(one.stat().st_size for one in source.parent.glob("*") if one.is_file())
     settings: dict[str, Any] = {
@@ -244,19 +243,21 @@ def _quantize(
         "per_channel": per_channel,
         "use_external_data_format": size > PROTO_LIMIT_BYTES,
     }
-    if isinstance(given, onnx.ModelProto):
+    if calibration is None:
+        model = onnx.load(source)
+        _store_in_half(model.graph, halved, kept)
         # The tool transposes weights and leaves their recorded shapes as they were.
-        del given.graph.value_info[:]
+        del model.graph.value_info[:]
         # It makes each Gemm a MatMul of that name before it looks for those to exclude.
         settings["nodes_to_exclude"] += [f"{name}_MatMul" for name in kept]
-        quantize_dynamic(given, target, op_types_to_quantize=_QUANTIZED, **settings)
+        quantize_dynamic(model, target, op_types_to_quantize=_QUANTIZED, **settings)
         return
     # Signed on both sides: ONNX Runtime's documentation names it as the first choice,
     # and unsigned activations can saturate on processors without VNNI.
     quantize_static(
         source,
         target,
-        _Calibration(given),
+        _Calibration(calibration),
         quant_format=QuantFormat.QDQ,
         op_types_to_quantize=[*_QUANTIZED, "Conv"],
         activation_type=QuantType.QInt8,

@@ -24,7 +24,7 @@ def layer(name, size, *shares):
         names=(f"op_{name}",),
         modules=(name,),
         costs={bits: size * bits for bits in BITS},
-        errors=errors_by_bits(4, BITS, shares) if shares else {},
+        errors=errors_by_bits(4, BITS, {4: shares}) if shares else {},
     )
 
 
@@ -88,3 +88,19 @@ def test_a_fast_plan_takes_the_fastest_width_that_was_timed(seconds, chosen):
     timed = replace(layer("some", 9, 0.1), seconds=seconds)
 
     assert choose([timed], 1.0) == [chosen]
+
+
+@pytest.mark.parametrize(
+    ("measured", "expected"),
+    [
+        pytest.param(
+            {8: [4.0], 16: [0.5]}, {32: (0.0,), 16: (0.5,), 8: (4.0,)}, id="both"
+        ),
+        pytest.param(
+            {8: [4.0], 16: [np.nan]}, {32: (0.0,), 8: (4.0,)}, id="no-float16"
+        ),
+        pytest.param({8: [np.inf], 16: [0.5]}, {}, id="no-integers"),
+    ],
+)
+def test_a_width_that_was_measured_does_not_follow_from_another(measured, expected):
+    assert errors_by_bits(8, (32, 16, 8), measured) == expected

@@ -52,7 +52,7 @@ def converted(exact, folder, bits):
 
 def all_in(exact, bits):
     """The bits of each layer, or the fewest that it may have."""
-    return {layer.name: max(bits, *choices(layer)[-1:]) for layer in stored(exact)}
+    return {layer.name: max(bits, min(choices(layer))) for layer in stored(exact)}
 
 
 def products(exact):
