@@ -25,6 +25,8 @@ from harness.report.plans import bits_words
 
 _ROUNDS = 3
 """Number of times that each uniform file is opened to time its operators."""
+_COMPARED = 12
+"""Number of rounds of a plan beside the uniform files; ten of them must agree."""
 _NAME = 24
 
 Kinds = Mapping[str, float]
@@ -156,7 +158,8 @@ class Stopwatch:
 
         """
         subjects = [self._subject(one) for one in (*uniform, planned)]
-        timings = self._bench.times(subjects, self._plan)
+        plan = replace(self._plan, rounds=_COMPARED)
+        timings = self._bench.times(subjects, plan)
         for one in timings:
             if one.failure:
                 raise ParityError(one.failure)
