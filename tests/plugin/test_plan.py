@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,8 @@ from harness.suite.suite import load_suite
 from tests.plugin.drawing import STEPS, only_onnxruntime, write_drawing
 from tests.plugin.project import TOLERANCES, write_project
 from tests.unit import browser as chromiums
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 PROMPTS = FEW + 2
 PLAN = ("plan", "vae_decoder", "--unseen", "2")
@@ -215,6 +218,15 @@ def test_a_plan_within_a_bound_of_pictures_has_the_pipelines_batch(tmp_path):
     place, _ = place_of(suite, None, "unet", "onnxruntime", what="image")
 
     assert {dict(one.shapes)["batch"] for one in place.case.samples} == {2}
+
+
+def test_pytorch_measures_with_the_inputs_of_the_first_size():
+    suite = load_suite(FIXTURES / "sd15")
+
+    place, _ = place_of(suite, None, "unet", "mnn", what="outputs")
+
+    assert len(place.case.samples) > 1
+    assert place.searched == (0,)
 
 
 def test_the_few_inputs_are_those_that_use_most_of_their_limits(tmp_path):

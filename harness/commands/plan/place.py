@@ -98,21 +98,30 @@ class PlanSubject:
         return self.case.component.recipe
 
     @property
-    def count(self) -> int:
-        """Number of inputs: samples, or pictures of a pipeline."""
-        return len(self._inputs)
+    def searched(self) -> tuple[int, ...]:
+        """Numbers of the inputs that PyTorch measures with: those of the first size.
+
+        Samples of other sizes ask whether a file accepts them. They may cost many times
+        as much, and say little else about weights. A plan's file is run with all.
+        """
+        if self.drawing is not None:
+            return tuple(range(len(self._inputs)))
+        own = self.case.samples
+        return tuple(at for at, one in enumerate(own) if one.shapes == own[0].shapes)
 
     def effects(self, trials: Sequence[Bits], only: Sequence[int] = ()) -> Effects:
         """Return the effects of rounded weights on the values of this place.
 
         Args:
             trials: The layers that each trial rounds.
-            only: Numbers of the inputs to measure with; empty for all.
+            only: Numbers of the inputs to measure with; empty for all of `searched`.
 
         Raises:
             ParityError: A stage ended without an answer.
 
         """
+        if len(self.searched) < len(self._inputs):
+            only = only or self.searched
         # A stage has a time limit, so a large network's trials are several stages.
         # Those that run at once share the cores, so each then takes longer.
         most = max(1, _TOGETHER // self.engine.jobs)
@@ -137,7 +146,7 @@ class PlanSubject:
             )
             for name in self._inputs
         ]
-        return tuple(sorted(sorted(range(len(used)), key=lambda at: -used[at])[:FEW]))
+        return tuple(sorted(sorted(self.searched, key=lambda at: -used[at])[:FEW]))
 
     def run(self, variant: Variant) -> JudgedFile:
         """Convert and run a variant of the component, and judge its values.

@@ -346,7 +346,7 @@ class Planner:
     def _few(self, bits: int) -> tuple[int, ...]:
         """Return the inputs that rounding all layers moves most, or () for all."""
         place = self._place
-        if place.count <= FEW:
+        if len(place.searched) <= FEW:
             return ()
         if place.what == LATENTS:  # each value is of all pictures together
             return tuple(range(FEW))
@@ -365,9 +365,9 @@ class Planner:
         """Return the smallest plan that holds in PyTorch, and its additivity.
 
         Sums of single errors are only an estimate, and of a few inputs. So a plan is
-        measured whole on all inputs, and the budget is corrected by the value that uses
-        most of its limit. Between a budget whose plan holds and one whose plan does
-        not, the middle is next.
+        measured whole on all inputs of the search, and the budget is corrected by the
+        value that uses most of its limit. Between a budget whose plan holds and one
+        whose plan does not, the middle is next.
         """
         place, target = self._place, _ROOM * margin
         best, ratio = [FLOAT] * len(layers), dict[str, float]()
