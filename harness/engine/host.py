@@ -24,7 +24,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing import Pipe, connection
@@ -78,20 +78,23 @@ class Host(AbstractContextManager["Host"]):
     """Run jobs in processes that have a runtime imported.
 
     The host process starts at the first job. Several threads may use it, one job at a
-    time. It keeps the environment and the working directory of its start.
+    time. A job has the search path and the working directory of its caller, and the
+    environment in which the host was made.
 
     Args:
         name: Name in the process list, for example ``mnn``.
         preload: Modules to import once; their import must not compute anything.
         fork: Whether to fork a process for every job, or to start a new one.
 
+    Attributes:
+        kind: Name, modules and environment. A host can replace any other of its kind.
+
     """
 
     def __init__(
         self, name: str, preload: Sequence[str] = (), *, fork: bool = FORKS
     ) -> None:
-        self._name = name
-        self._preload = tuple(preload)
+        self.kind = (name, tuple(preload), _environment())
         self._fork = fork
         self._process: _Process | None = None
         self._lock = threading.Lock()
@@ -160,7 +163,7 @@ class Host(AbstractContextManager["Host"]):
         if self._process is not None and self._process.popen.poll() is not None:
             self.close()  # the process died between two jobs
         if self._process is None:
-            self._process = _Process(self._name, self._preload, fork=self._fork)
+            self._process = _Process(*self.kind, fork=self._fork)
             self._process.require_ready(label, failure)
         return self._process
 
@@ -178,7 +181,14 @@ class _Ending:
 class _Process:
     """A host process, the connection to it, and the file for all its output."""
 
-    def __init__(self, name: str, preload: tuple[str, ...], *, fork: bool) -> None:
+    def __init__(
+        self,
+        name: str,
+        preload: tuple[str, ...],
+        environment: Mapping[str, str],
+        *,
+        fork: bool,
+    ) -> None:
         self.channel, theirs = Pipe()
         # The file has no name, so it cannot be left behind. The host and its jobs
         # share its offset, so all writes go to the end.
@@ -189,7 +199,7 @@ class _Process:
             stdin=subprocess.DEVNULL,
             stdout=self.log,
             stderr=self.log,
-            env=_DEFAULT_ENVIRONMENT | os.environ,
+            env=environment,
             pass_fds=(theirs.fileno(),),
             start_new_session=True,  # a terminal's Ctrl-C reaches this process alone
         )
@@ -198,7 +208,7 @@ class _Process:
         # A finalizer runs once: when called, when this object is freed, or at exit.
         self.close_log = weakref.finalize(self, self.log.close)
         self.end = weakref.finalize(self, _end, self.popen, self.channel, os.getpid())
-        self.send(pickle.dumps([str(Path(place).absolute()) for place in sys.path]))
+        self.send(pickle.dumps(_search_path()))
         self.send(pickle.dumps((preload, fork)))
 
     def send(self, message: bytes) -> None:
@@ -303,13 +313,24 @@ def _request(
         msg = f"{function!r} is defined in a script; a job needs a module to import."
         raise SpecError(msg)
     try:
-        return pickle.dumps((function, args, kwargs))
+        call = pickle.dumps((function, args, kwargs))
     except Exception as error:
         msg = (
             f"{function!r} cannot be sent to a job with its arguments: {error}. Define "
             "it at the top level of a module and pass paths, numbers and text."
         )
         raise SpecError(msg) from error
+    return pickle.dumps((_search_path(), str(Path.cwd()), call))
+
+
+def _environment() -> dict[str, str]:
+    found = _DEFAULT_ENVIRONMENT | os.environ
+    found.pop("PYTEST_CURRENT_TEST", None)  # another one in each test
+    return found
+
+
+def _search_path() -> list[str]:
+    return [str(Path(place).absolute()) for place in sys.path]
 
 
 def _result(

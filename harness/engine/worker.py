@@ -174,7 +174,11 @@ def _run(channel: connection.Connection, request: bytes) -> NoReturn:
     _print_at_once()
     answer: tuple[object, ...]
     try:
-        function, args, kwargs = pickle.loads(request)  # noqa: S301  # from our parent
+        paths, folder, call = pickle.loads(request)  # noqa: S301  # from our parent
+        # The host may have started elsewhere, for another suite.
+        sys.path[:] = paths
+        os.chdir(folder)
+        function, args, kwargs = pickle.loads(call)  # noqa: S301  # from our parent
         if isinstance(function, str):
             function = pkgutil.resolve_name(function)
         start_ns = time.perf_counter_ns()

@@ -6,7 +6,8 @@ This module handles hosts and locks, and does not know what a stage does.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterator
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -38,6 +39,39 @@ class Progress:
     detail: str
     worker: str = ""
     on_target: bool = False
+
+
+_KEPT = 6
+"""Number of idle hosts that this process keeps; PyTorch's has 0.7 GB, others 0.3."""
+
+_kept: list[Host] = []
+_keeping = threading.Lock()
+
+
+def _taken(name: str) -> Host:
+    """Return a kept host that knows the same modules, or a new one."""
+    new = Host(name, tasks.preload(name))
+    with _keeping:
+        for host in reversed(_kept):
+            if host.kind == new.kind:
+                _kept.remove(host)
+                return host
+    return new
+
+
+def _keep(hosts: Iterable[Host]) -> None:
+    """Keep idle hosts for the next pool, and end those that are too many.
+
+    A host needs seconds to import what it knows, and a process may run many suites, one
+    after another. The oldest of the most frequent kind is ended first.
+    """
+    with _keeping:
+        _kept.extend(hosts)
+        while len(_kept) > _KEPT:
+            counts = Counter(host.kind[0] for host in _kept)
+            extra = max(_kept, key=lambda host: counts[host.kind[0]])
+            _kept.remove(extra)
+            extra.close()
 
 
 class WorkerPool:
@@ -76,7 +110,8 @@ class WorkerPool:
         return cls(limits.timeout_s, on_progress, limits.memory_gib)
 
     def close(self) -> None:
-        """End every child process; later jobs are refused."""
+        """End every job; later ones are refused. A few idle hosts are kept."""
+        self.rest()
         with self._lock:
             self._closed = True
             hosts, self._all = self._all, []
@@ -84,13 +119,12 @@ class WorkerPool:
             host.close()
 
     def rest(self) -> None:
-        """End the processes of idle hosts; a later job starts them again.
-
-        Hosts keep their imports in memory, and a session of many suites has many hosts.
-        """
+        """Leave the idle hosts to other pools; a later job takes or starts one."""
         with self._lock:
-            for host in chain.from_iterable(self._idle.values()):
-                host.close()
+            idle = list(chain.from_iterable(self._idle.values()))
+            self._idle.clear()
+            self._all = [host for host in self._all if host not in idle]
+        _keep(idle)
 
     def job(
         self,
@@ -139,7 +173,7 @@ class WorkerPool:
                     raise StageError(msg, outcome=Outcome.RUN)
                 host = idle.pop() if idle else None
                 if host is None:
-                    host = Host(host_name, tasks.preload(host_name))
+                    host = _taken(host_name)
                     self._all.append(host)
             try:
                 return host.run(
@@ -153,7 +187,7 @@ class WorkerPool:
             finally:
                 tell("done", subject, "")
                 with self._lock:
-                    self._idle[host_name].append(host)
+                    self._idle.setdefault(host_name, []).append(host)
 
     @contextmanager
     def one_at_a_time(self, name: Hashable) -> Iterator[None]:

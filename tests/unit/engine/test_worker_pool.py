@@ -1,0 +1,73 @@
+"""Pools of one process use each other's idle hosts."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.core.outcome import Outcome
+from harness.engine import tasks, worker_pool
+from harness.engine.worker_pool import WorkerPool
+
+HERE = f"{__name__}:place"
+
+
+def place():
+    """Return the processes that run a job, and where they are."""
+    return os.getppid(), str(Path.cwd()), sys.path, os.environ.get("PARITY_SAID")
+
+
+@pytest.fixture
+def job(monkeypatch):
+    """Run a job in a pool of its own, whose host imports nothing."""
+    monkeypatch.setattr(tasks, "preload", lambda _: ())
+    monkeypatch.setattr(worker_pool, "_kept", [])
+    names = {"subject": "x", "label": "x", "failure": Outcome.RUN}
+
+    def run(name="here"):
+        pool = WorkerPool(60.0)
+        value = pool.job(name, HERE, **names).value
+        pool.close()
+        return value
+
+    yield run
+    for host in worker_pool._kept:
+        host.close()
+
+
+def test_a_pool_takes_a_host_that_another_one_left(job):
+    assert job()[0] == job()[0]
+
+
+def test_a_job_is_where_its_caller_is(job, tmp_path, monkeypatch):
+    first = job()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path / "own")
+
+    host, folder, paths, _ = job()
+
+    assert host == first[0]
+    assert folder == str(tmp_path)
+    assert paths[0] == str(tmp_path / "own")
+
+
+def test_another_environment_has_a_host_of_its_own(job, monkeypatch):
+    first = job()
+    monkeypatch.setenv("PARITY_SAID", "yes")
+
+    host, *_, said = job()
+
+    assert host != first[0]
+    assert said == "yes"
+
+
+def test_of_too_many_hosts_the_oldest_of_the_most_frequent_is_ended(job, monkeypatch):
+    monkeypatch.setattr(worker_pool, "_KEPT", 2)
+    for name in ("a", "b"):
+        job(name)
+    monkeypatch.setenv("PARITY_SAID", "yes")
+    job("b")
+
+    assert [host.kind[0] for host in worker_pool._kept] == ["a", "b"]
+    assert worker_pool._kept[1].kind[2]["PARITY_SAID"] == "yes"
