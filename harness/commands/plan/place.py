@@ -98,6 +98,11 @@ class PlanSubject:
         return self.case.component.recipe
 
     @property
+    def count(self) -> int:
+        """Number of inputs: samples, or pictures of a pipeline."""
+        return len(self._inputs)
+
+    @property
     def searched(self) -> tuple[int, ...]:
         """Numbers of the inputs that PyTorch measures with: those of the first size.
 
@@ -105,7 +110,7 @@ class PlanSubject:
         as much, and say little else about weights. A plan's file is run with all.
         """
         if self.drawing is not None:
-            return tuple(range(len(self._inputs)))
+            return tuple(range(self.count))
         own = self.case.samples
         return tuple(at for at, one in enumerate(own) if one.shapes == own[0].shapes)
 
@@ -120,7 +125,7 @@ class PlanSubject:
             ParityError: A stage ended without an answer.
 
         """
-        if len(self.searched) < len(self._inputs):
+        if len(self.searched) < self.count:
             only = only or self.searched
         # A stage has a time limit, so a large network's trials are several stages.
         # Those that run at once share the cores, so each then takes longer.
