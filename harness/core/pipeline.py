@@ -97,9 +97,9 @@ STEP: Final = 64
 """Width and height of a picture are multiples of this number of pixels: a factor of 8
 from the autoencoder, times 8 from the UNet."""
 
-DECIDES: Final = 0.9
+MATTERS: Final = 0.1
 """Share of the error that must disappear without an app's setting, so that the setting
-counts as the cause."""
+is named as a cause. Several settings may each cause a part."""
 
 _CLOSE: Final = 1e-6
 

@@ -263,19 +263,20 @@ class Artifacts:
         if not case.calibration:
             msg = f"{case.id}: {case.variant.kind} has no inputs to be calibrated with."
             raise StageError(msg, outcome=Outcome.CONVERT)
-        wanted = [
-            keys.inputs_key(case.component, sample) for sample in case.calibration
-        ]
-        found = [self.store.find("inputs", key) for key in wanted]
-        if None in found:
+        return self.inputs(case, case.calibration)
+
+    def inputs(self, case: Case, samples: Sequence[Sample]) -> tuple[Entry, ...]:
+        """Return samples' inputs without references; draw missing ones."""
+        wanted = [keys.inputs_key(case.component, sample) for sample in samples]
+        if None in (self.store.find("inputs", key) for key in wanted):
             self.worker_pool.job(
                 "torch",
                 tasks.DRAW_INPUTS,
                 self.store.root,
                 case.component,
-                case.calibration,
+                samples,
                 subject=case.component.name,
-                label=f"{case.component.name}: calibration inputs",
+                label=f"{case.component.name}: inputs",
                 failure=Outcome.EXPORT,
             )
         return tuple(self.found("inputs", key) for key in wanted)

@@ -53,7 +53,7 @@ Fields = dict[str, Any]
 
 
 class Engine(AbstractContextManager["Engine"]):
-    """Run cases; a context manager that ends its child processes.
+    """Run cases; a context manager that ends its jobs.
 
     Args:
         store: The store that keeps artifacts.
@@ -85,7 +85,7 @@ class Engine(AbstractContextManager["Engine"]):
         )
 
     def close(self) -> None:
-        """Drop waiting cases and end every child process."""
+        """Drop waiting cases and end running ones. A few idle hosts are kept."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._worker_pool.close()
         self._pool.shutdown(wait=True)
@@ -175,7 +175,7 @@ class Engine(AbstractContextManager["Engine"]):
             record.set_exception(error)
 
     def rest(self) -> None:
-        """End the processes of idle hosts."""
+        """Leave idle hosts to other engines of this process; a few are kept."""
         self._worker_pool.rest()
 
     def run(self, case: Tested) -> CaseRecord:
@@ -399,9 +399,9 @@ class Engine(AbstractContextManager["Engine"]):
             ParityError: A stage ended without an answer.
 
         """
-        readings = self._artifacts.prepare(case, case.samples)
-        # The readings are grouped by their sizes; `only` counts the case's samples.
-        samples = [(one.id, readings[one].inputs) for one in case.samples]
+        drawn = self._artifacts.inputs(case, case.samples)
+        ids = [one.id for one in case.samples]
+        samples = [*zip(ids, drawn, strict=True)]
         inputs = [(name, keys.contents(entry)) for name, entry in samples]
         given, values = self._trials(case, trials, only), {"inputs": inputs}
         need = self._artifacts.need(case, "torch", case.samples)

@@ -99,6 +99,11 @@ class Host(AbstractContextManager["Host"]):
         self._process: _Process | None = None
         self._lock = threading.Lock()
 
+    @property
+    def is_running(self) -> bool:
+        """Whether its process has started and not ended."""
+        return self._process is not None and self._process.popen.poll() is None
+
     def close(self) -> None:
         """End the host process and its job; a later `run` starts another."""
         process, self._process = self._process, None
@@ -320,7 +325,10 @@ def _request(
             "it at the top level of a module and pass paths, numbers and text."
         )
         raise SpecError(msg) from error
-    return pickle.dumps((_search_path(), str(Path.cwd()), call))
+    folder = ""  # it was deleted, and the job stays where its host is
+    with suppress(FileNotFoundError):
+        folder = str(Path.cwd())
+    return pickle.dumps((_search_path(), folder, call))
 
 
 def _environment() -> dict[str, str]:

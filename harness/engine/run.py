@@ -40,7 +40,7 @@ Asked = tuple[str, str, str]
 
 
 class Run(AbstractContextManager["Run"]):
-    """One run of a suite; a context manager that ends its child processes.
+    """One run of a suite; a context manager that ends its jobs.
 
     Args:
         suite: The suite.
@@ -79,7 +79,7 @@ class Run(AbstractContextManager["Run"]):
         self._on_idle: list[Callable[[], None]] = []
 
     def close(self) -> None:
-        """End child processes; running cases are given up and leave nothing."""
+        """Give up running cases, which leave nothing. A few idle hosts are kept."""
         self._engine.close()
         self.store.sweep()
 

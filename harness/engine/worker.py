@@ -177,7 +177,9 @@ def _run(channel: connection.Connection, request: bytes) -> NoReturn:
         paths, folder, call = pickle.loads(request)  # noqa: S301  # from our parent
         # The host may have started elsewhere, for another suite.
         sys.path[:] = paths
-        os.chdir(folder)
+        importlib.invalidate_caches()
+        if folder:
+            os.chdir(folder)
         function, args, kwargs = pickle.loads(call)  # noqa: S301  # from our parent
         if isinstance(function, str):
             function = pkgutil.resolve_name(function)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from harness.core.errors import StageError
-from harness.core.memory import MemoryBudget, Need
+from harness.core.memory import MemoryBudget, Need, available_bytes
 from harness.core.outcome import Outcome
 from harness.engine import tasks
 from harness.engine.host import Host
@@ -48,8 +48,8 @@ _kept: list[Host] = []
 _keeping = threading.Lock()
 
 
-def _taken(name: str) -> Host:
-    """Return a kept host that knows the same modules, or a new one."""
+def _host_of(name: str) -> Host:
+    """Return a kept host of the same kind, or a new one."""
     new = Host(name, tasks.preload(name))
     with _keeping:
         for host in reversed(_kept):
@@ -63,15 +63,23 @@ def _keep(hosts: Iterable[Host]) -> None:
     """Keep idle hosts for the next pool, and end those that are too many.
 
     A host needs seconds to import what it knows, and a process may run many suites, one
-    after another. The oldest of the most frequent kind is ended first.
+    after another. The oldest of the most frequent name is ended first.
     """
     with _keeping:
-        _kept.extend(hosts)
+        _kept.extend(host for host in hosts if host.is_running)
         while len(_kept) > _KEPT:
             counts = Counter(host.kind[0] for host in _kept)
             extra = max(_kept, key=lambda host: counts[host.kind[0]])
             _kept.remove(extra)
             extra.close()
+
+
+def _make_room(need: Need | None) -> None:
+    """End the kept hosts, if a stage needs more memory than they leave."""
+    if need is not None and need.size_bytes > available_bytes():
+        with _keeping:
+            while _kept:
+                _kept.pop().close()
 
 
 class WorkerPool:
@@ -121,10 +129,12 @@ class WorkerPool:
     def rest(self) -> None:
         """Leave the idle hosts to other pools; a later job takes or starts one."""
         with self._lock:
-            idle = list(chain.from_iterable(self._idle.values()))
+            idle = chain.from_iterable(self._idle.values())
+            # What `close` has taken from this list is about to be ended.
+            left = [host for host in idle if host in self._all]
             self._idle.clear()
-            self._all = [host for host in self._all if host not in idle]
-        _keep(idle)
+            self._all = [host for host in self._all if host not in left]
+        _keep(left)
 
     def job(
         self,
@@ -165,6 +175,7 @@ class WorkerPool:
                     )
                 )
 
+        _make_room(need)
         with self._memory.reserve(need):
             with self._lock:
                 idle = self._idle.setdefault(host_name, [])
@@ -173,7 +184,7 @@ class WorkerPool:
                     raise StageError(msg, outcome=Outcome.RUN)
                 host = idle.pop() if idle else None
                 if host is None:
-                    host = _taken(host_name)
+                    host = _host_of(host_name)
                     self._all.append(host)
             try:
                 return host.run(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from harness.core.pipeline import DECIDES, IMAGE, PAIRS, AppSetting
+from harness.core.pipeline import IMAGE, MATTERS, PAIRS, AppSetting
 from harness.core.record import CaseRecord, Row
 from harness.core.text import Line, in_floors, wrapped
 from harness.judge.distribution import all_claims
@@ -52,8 +52,8 @@ def picture_words(record: CaseRecord) -> str:
 
 
 def app_causes(record: CaseRecord) -> list[str]:
-    """Return a message about each of the app's settings that decides the error."""
-    return [s.words for s in app_settings(record) if s.share >= DECIDES]
+    """Return a message about each of the app's settings that causes a part."""
+    return [s.words for s in app_settings(record) if s.share >= MATTERS]
 
 
 def attribution_of(record: CaseRecord) -> Attribution | None:
@@ -91,7 +91,7 @@ def pipeline_lines(record: CaseRecord) -> Iterator[Line]:
     if found.get("signature"):
         yield Line(text=f"  {found['signature']}", tone="bad")
     for setting in app_settings(record):
-        share = f"{setting.share:.1%} of the error's power goes without it"
+        share = f"{setting.share:.1%} of the error's power is gone without it"
         yield Line(text=f"  {setting.words}; {share}", tone="bad")
     yield from _parts(record)
     yield from (_picture_line(row) for row in record.rows if row.what == IMAGE)

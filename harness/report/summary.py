@@ -24,6 +24,8 @@ from harness.judge.rewritten_values import rewritten_lines
 from harness.recipes.stand_ins import SCHEDULER
 from harness.report.divergence import Divergence, divergences
 from harness.report.run_facts import BAD, RunFacts
+from harness.report.runs.baseline import baselines_in
+from harness.report.runs.selection import baselines_beside
 
 CLOSEST = 3
 """Number of cases near their limit that a summary names."""
@@ -76,10 +78,11 @@ def _ends(facts: RunFacts, failure: Divergence | None, report: str) -> Iterator[
     if report:
         yield Line(text=f" report      {report}", tone="quiet")
     if report and facts.exit_code == 0 and facts.about.get("whole") and not facts.since:
-        keep = f"parity baseline accept {next_steps.run}{next_steps.runs}"
-        yield Line(
-            text=f" next        {keep}   keeps it for `parity gate`", tone="quiet"
-        )
+        named = f"{next_steps.run}{next_steps.runs}"
+        step = f"parity baseline accept {named}   keeps it for `parity gate`"
+        if baselines_in(baselines_beside(facts.folder.parent)):
+            step = f"parity gate {named}   compares it with the baseline"
+        yield Line(text=f" next        {step}", tone="quiet")
 
 
 def node_notes(facts: RunFacts) -> Iterator[str]:

@@ -476,7 +476,10 @@ def _variant(
 ) -> Variant:
     built_in = runtime(backend).variants
     if name in built_in and _is_made(said):
-        text = f"{name!r} is built in; give a variant with flags a name of its own."
+        text = (
+            f"{name!r} is built in; give a variant with flags a name of its own. For "
+            "some components alone, set `variants` under [component.NAME]."
+        )
         raise named.error(text, name)
     kind = name
     if name not in built_in:

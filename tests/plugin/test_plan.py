@@ -220,13 +220,16 @@ def test_a_plan_within_a_bound_of_pictures_has_the_pipelines_batch(tmp_path):
     assert {dict(one.shapes)["batch"] for one in place.case.samples} == {2}
 
 
-def test_pytorch_measures_with_the_inputs_of_the_first_size():
+def test_a_search_draws_the_suites_own_samples_in_the_first_size():
     suite = load_suite(FIXTURES / "sd15")
 
     place, _ = place_of(suite, None, "unet", "mnn", what="outputs")
+    first, *_ = place.case.samples
 
-    assert len(place.case.samples) > 1
-    assert place.searched == (0,)
+    ids = [sample.id for sample in place.searched.samples]
+    assert ids == ["realistic-0", "realistic-1", "realistic-2"]
+    assert {sample.shapes for sample in place.searched.samples} == {first.shapes}
+    assert len(place.case.samples) > len(ids)
 
 
 def test_the_few_inputs_are_those_that_use_most_of_their_limits(tmp_path):

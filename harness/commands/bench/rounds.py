@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Bench(AbstractContextManager["Bench"]):
-    """Time subjects in child processes; a context manager that ends them.
+    """Time subjects in child processes; a context manager that ends its turns.
 
     Args:
         store: The store that keeps artifacts.
@@ -58,7 +58,7 @@ class Bench(AbstractContextManager["Bench"]):
         )
 
     def close(self) -> None:
-        """End every child process."""
+        """End running turns. A few idle hosts are kept."""
         self._worker_pool.close()
 
     def __exit__(self, *_: object) -> None:

@@ -251,6 +251,10 @@ def listed_as(case: Case, change: SettingChange) -> str:
     """
     if change.gives_up:
         return replace(case, variant=plain_variant(case, case.backend)).id
+    if change.fields == {"flags": ()}:  # without them it is the built-in variant
+        kind = case.variant.kind
+        built_in = Variant(name=kind, backend=case.backend, kind=kind)
+        return replace(case, variant=built_in).id
     where = case.where
     if "target" in change.fields:
         where = ""

@@ -100,33 +100,39 @@ class PlanSubject:
     @property
     def count(self) -> int:
         """Number of inputs: samples, or pictures of a pipeline."""
-        return len(self._inputs)
+        drawing = self.drawing
+        return len(self.case.samples if drawing is None else drawing.pipeline.prompts)
 
     @property
-    def searched(self) -> tuple[int, ...]:
-        """Numbers of the inputs that PyTorch measures with: those of the first size.
+    def searched(self) -> Case:
+        """The case with the samples that PyTorch measures rounded weights with.
 
-        Samples of other sizes ask whether a file accepts them. They may cost many times
-        as much, and say little else about weights. A plan's file is run with all.
+        These are the suite's own draws, each in the size of the first. A sample that
+        tests another size may cost many times as much.
         """
-        if self.drawing is not None:
-            return tuple(range(self.count))
-        own = self.case.samples
-        return tuple(at for at, one in enumerate(own) if one.shapes == own[0].shapes)
+        size = self.case.samples[0].shapes
+        own = [one for one in self.case.samples if not one.label] or self.case.samples
+        alike = tuple(replace(one, shapes=size) for one in own)
+        return replace(self.case, samples=alike)
+
+    @property
+    def inputs(self) -> list[str]:
+        """How the names of an input's values begin, for each input of a search."""
+        if self.drawing is None:
+            return [f"{sample.id} " for sample in self.searched.samples]
+        return [f"picture {at} " for at in range(self.count)]
 
     def effects(self, trials: Sequence[Bits], only: Sequence[int] = ()) -> Effects:
         """Return the effects of rounded weights on the values of this place.
 
         Args:
             trials: The layers that each trial rounds.
-            only: Numbers of the inputs to measure with; empty for all of `searched`.
+            only: Numbers of the `inputs` to measure with; empty for all.
 
         Raises:
             ParityError: A stage ended without an answer.
 
         """
-        if len(self.searched) < self.count:
-            only = only or self.searched
         # A stage has a time limit, so a large network's trials are several stages.
         # Those that run at once share the cores, so each then takes longer.
         most = max(1, _TOGETHER // self.engine.jobs)
@@ -149,9 +155,9 @@ class PlanSubject:
             max(
                 (shares[row] for row in shares if f"{row} ".startswith(name)), default=0
             )
-            for name in self._inputs
+            for name in self.inputs
         ]
-        return tuple(sorted(sorted(self.searched, key=lambda at: -used[at])[:FEW]))
+        return tuple(sorted(sorted(range(len(used)), key=lambda at: -used[at])[:FEW]))
 
     def run(self, variant: Variant) -> JudgedFile:
         """Convert and run a variant of the component, and judge its values.
@@ -238,16 +244,9 @@ class PlanSubject:
         # The graph is exported for the first sample, which has the search's own shape.
         return replace(self, case=replace(self.case, samples=drawn + self.rest))
 
-    @property
-    def _inputs(self) -> list[str]:
-        """How the names of an input's values begin, for each input."""
-        if self.drawing is None:
-            return [f"{sample.id} " for sample in self.case.samples]
-        return [f"picture {at} " for at in range(len(self.drawing.pipeline.prompts))]
-
     def _effects(self, trials: Sequence[Bits], only: Sequence[int]) -> Effects:
         if self.drawing is None:
-            return self.engine.output_effects(self.case, trials, only)
+            return self.engine.output_effects(self.searched, trials, only)
         drawing = self._with(self.case)
         return self.engine.drawing_effects(drawing, self.role, trials, only)
 

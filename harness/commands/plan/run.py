@@ -346,7 +346,7 @@ class Planner:
     def _few(self, bits: int) -> tuple[int, ...]:
         """Return the inputs that rounding all layers moves most, or () for all."""
         place = self._place
-        if len(place.searched) <= FEW:
+        if len(place.inputs) <= FEW:
             return ()
         if place.what == LATENTS:  # each value is of all pictures together
             return tuple(range(FEW))

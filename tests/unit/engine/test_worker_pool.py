@@ -1,14 +1,20 @@
 """Pools of one process use each other's idle hosts."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
+from harness.core.memory import Need
 from harness.core.outcome import Outcome
 from harness.engine import tasks, worker_pool
+from harness.engine.worker import FORKS
 from harness.engine.worker_pool import WorkerPool
+
+pytestmark = pytest.mark.skipif(not FORKS, reason="a host runs one job here")
 
 HERE = f"{__name__}:place"
 
@@ -23,13 +29,12 @@ def job(monkeypatch):
     """Run a job in a pool of its own, whose host imports nothing."""
     monkeypatch.setattr(tasks, "preload", lambda _: ())
     monkeypatch.setattr(worker_pool, "_kept", [])
-    names = {"subject": "x", "label": "x", "failure": Outcome.RUN}
 
     def run(name="here"):
         pool = WorkerPool(60.0)
-        value = pool.job(name, HERE, **names).value
+        done = pool.job(name, HERE, subject="x", label="x", failure=Outcome.RUN)
         pool.close()
-        return value
+        return done.value
 
     yield run
     for host in worker_pool._kept:
@@ -60,6 +65,27 @@ def test_another_environment_has_a_host_of_its_own(job, monkeypatch):
 
     assert host != first[0]
     assert said == "yes"
+
+
+def test_a_host_that_died_is_not_kept(job):
+    host = psutil.Process(job()[0])
+    host.send_signal(signal.SIGKILL)
+    psutil.wait_procs([host], timeout=10)
+    pool = WorkerPool(60.0)
+    pool._idle["here"] = [worker_pool._kept.pop()]
+    pool._all = [*pool._idle["here"]]
+    pool.close()
+
+    assert worker_pool._kept == []
+
+
+def test_a_stage_that_needs_more_memory_than_is_left_ends_kept_hosts(job, monkeypatch):
+    job()
+    monkeypatch.setattr(worker_pool, "available_bytes", lambda: 1 << 20)
+
+    worker_pool._make_room(Need(stage="x", size_bytes=1 << 21, reason="y"))
+
+    assert worker_pool._kept == []
 
 
 def test_of_too_many_hosts_the_oldest_of_the_most_frequent_is_ended(job, monkeypatch):

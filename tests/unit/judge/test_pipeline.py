@@ -132,7 +132,7 @@ def test_no_role_is_blamed_for_rounding():
     assert picture_words(blamed(picture(0.26))).endswith("80% from unet")
 
 
-@pytest.mark.parametrize(("share", "named"), [(0.95, True), (0.5, False)])
+@pytest.mark.parametrize(("share", "named"), [(0.95, True), (0.3, True), (0.05, False)])
 def test_a_setting_of_the_app_is_named_however_small_its_error_is(share, named):
     setting = AppSetting(
         name="scaling_factor", app=0.13025, own=0.18215, place="vae", share=share
