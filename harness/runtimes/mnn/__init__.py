@@ -219,5 +219,6 @@ RUNTIME = Runtime(
         "# [variant.mnn.int4-hqq]",
         '# from = "int4-weights"',
         '# flags = ["--hqq"]',
+        "# It needs a table in tolerances.toml too: [mnn.int4-hqq].",
     ),
 )
