@@ -268,17 +268,18 @@ class Artifacts:
     def inputs(self, case: Case, samples: Sequence[Sample]) -> tuple[Entry, ...]:
         """Return samples' inputs without references; draw missing ones."""
         wanted = [keys.inputs_key(case.component, sample) for sample in samples]
-        if None in (self.store.find("inputs", key) for key in wanted):
-            self.worker_pool.job(
-                "torch",
-                tasks.DRAW_INPUTS,
-                self.store.root,
-                case.component,
-                samples,
-                subject=case.component.name,
-                label=f"{case.component.name}: inputs",
-                failure=Outcome.EXPORT,
-            )
+        with self.worker_pool.one_at_a_time(("inputs", case.shared)):
+            if None in (self.store.find("inputs", key) for key in wanted):
+                self.worker_pool.job(
+                    "torch",
+                    tasks.DRAW_INPUTS,
+                    self.store.root,
+                    case.component,
+                    samples,
+                    subject=case.component.name,
+                    label=f"{case.component.name}: inputs",
+                    failure=Outcome.EXPORT,
+                )
         return tuple(self.found("inputs", key) for key in wanted)
 
     def excerpt(self, case: Case, graph: Entry, reading: Reading, spot: Spot) -> Entry:

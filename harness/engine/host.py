@@ -87,6 +87,7 @@ class Host(AbstractContextManager["Host"]):
         fork: Whether to fork a process for every job, or to start a new one.
 
     Attributes:
+        name: The name.
         kind: Name, modules and environment. A host can replace any other of its kind.
 
     """
@@ -94,6 +95,7 @@ class Host(AbstractContextManager["Host"]):
     def __init__(
         self, name: str, preload: Sequence[str] = (), *, fork: bool = FORKS
     ) -> None:
+        self.name = name
         self.kind = (name, tuple(preload), _environment())
         self._fork = fork
         self._process: _Process | None = None

@@ -68,15 +68,15 @@ def _keep(hosts: Iterable[Host]) -> None:
     with _keeping:
         _kept.extend(host for host in hosts if host.is_running)
         while len(_kept) > _KEPT:
-            counts = Counter(host.kind[0] for host in _kept)
-            extra = max(_kept, key=lambda host: counts[host.kind[0]])
+            counts = Counter(host.name for host in _kept)
+            extra = max(_kept, key=lambda host: counts[host.name])
             _kept.remove(extra)
             extra.close()
 
 
 def _make_room(need: Need | None) -> None:
     """End the kept hosts, if a stage needs more memory than they leave."""
-    if need is not None and need.size_bytes > available_bytes():
+    if _kept and need is not None and need.size_bytes > available_bytes():
         with _keeping:
             while _kept:
                 _kept.pop().close()

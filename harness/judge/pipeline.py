@@ -52,7 +52,7 @@ def picture_words(record: CaseRecord) -> str:
 
 
 def app_causes(record: CaseRecord) -> list[str]:
-    """Return a message about each of the app's settings that causes a part."""
+    """Return a message about each setting of the app that causes a part."""
     return [s.words for s in app_settings(record) if s.share >= MATTERS]
 
 

@@ -46,6 +46,13 @@ def test_a_clean_build_ships_ten_times_out_of_ten(branch):
         assert page.has("accepted"), page.text
 
 
+def test_where_there_is_a_baseline_the_next_step_is_the_gate(branch):
+    ended = branch.parity("run")
+
+    assert ended.has("compares it with the baseline")
+    assert not ended.has("parity baseline accept")
+
+
 def test_a_converter_flag_that_costs_precision_is_seen_within_its_tolerance(branch):
     branch.change("parity.toml", "Bits=8", "Bits=4")
 

@@ -240,8 +240,11 @@ def test_a_case_ends_before_other_components_are_exported(source, tmp_path):
     assert len(exported) == 1
 
 
-def test_an_engine_at_rest_has_few_processes_and_works_again(engine, unet, monkeypatch):
+def test_an_engine_at_rest_has_only_what_is_kept_and_works_again(
+    engine, unet, monkeypatch
+):
     monkeypatch.setattr(worker_pool, "_KEPT", 0)
+    monkeypatch.setattr(worker_pool, "_kept", [])
     assert engine.run(case(unet, "onnxruntime")).failure is None
     at_work = psutil.Process().children(recursive=True)
 

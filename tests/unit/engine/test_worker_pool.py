@@ -95,5 +95,5 @@ def test_of_too_many_hosts_the_oldest_of_the_most_frequent_is_ended(job, monkeyp
     monkeypatch.setenv("PARITY_SAID", "yes")
     job("b")
 
-    assert [host.kind[0] for host in worker_pool._kept] == ["a", "b"]
+    assert [host.name for host in worker_pool._kept] == ["a", "b"]
     assert worker_pool._kept[1].kind[2]["PARITY_SAID"] == "yes"

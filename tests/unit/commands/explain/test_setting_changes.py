@@ -279,6 +279,17 @@ def test_each_flag_of_a_variant_of_ones_own_may_be_left_out():
     assert change.apply(own).variant.flags == ("--optimizePrefer=1",)
 
 
+def test_without_its_only_flag_a_variant_is_the_built_in_one():
+    case = CASES["text_encoder/mnn/fp32"]
+    flags = ("--transformerFuse",)
+    own = replace(case, variant=replace(case.variant, name="opt", flags=flags))
+
+    (change,) = [one for one in changes_of(own, []) if "transformerFuse" in one.name]
+
+    assert listed_as(own, change) == case.id
+    assert list(toml_of(own, change)) == []
+
+
 def test_a_value_that_is_kept_exact_is_not_left_out():
     case = CASES["unet/onnxruntime/fp16"]
     own = replace(case, variant=replace(case.variant, flags=("--keep=sin",)))
