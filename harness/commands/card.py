@@ -31,7 +31,8 @@ def card(*, run_name: str, out: Path, runs: str, store: str) -> int:
     from harness.engine.run import open_store
     from harness.engine.run_folder import load_report
     from harness.report.card.make import write_card
-    from harness.report.rejudge import as_judged, facts_of, rejudge, suite_of
+    from harness.report.rejudge import facts_of, rejudge
+    from harness.report.runs.selection import as_judged, suite_of
 
     report = load_report(Path(runs), run_name)
     if len(report.suites) != 1:

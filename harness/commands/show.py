@@ -111,7 +111,8 @@ def report(  # one option each
     """Write the page of RUN again, judged by other tolerances if given."""
     from harness.core.settings import Settings, near
     from harness.engine.run_folder import load_report
-    from harness.report.rejudge import as_judged, page_again
+    from harness.report.rejudge import page_again
+    from harness.report.runs.selection import as_judged
     from harness.suite.suite import load_suite
 
     found = load_report(Path(runs), run_name)

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 BIN_COUNT = 1 << 15
 """Number of bins of the error histogram: 11 bits of exponent and 4 of mantissa."""
 
+_BINS_OF_FLOAT32 = ((1023 - 150) << 4, 280 << 4)
+"""First bin and number of bins of errors between float32 values, 2^-149 to 2^129."""
+
 # Positions in the result vectors; numba compiles them in as constants.
 BIAS, SQUARED_ERROR, SQUARED_EXPECTED, SQUARED_ACTUAL, PRODUCT, ALONG = range(6)
 P99, P999 = 6, 7
@@ -41,6 +44,7 @@ TALLY_COUNT = 8
 
 _BLOCK = 2048  # expected, actual and a float64 scratch together fill 32 of 48 KiB
 _SHORT = _BLOCK // 2
+_SPAN = 512  # a small array has few blocks, and few of their spans need `_exact`
 _RUNGS = 6
 _BIN_SHIFT = 48
 _ROUND_UP = (1 << _BIN_SHIFT) - 1
@@ -88,10 +92,10 @@ def _sum(expected, actual, distance, error):
 
 @_compiled()
 def _screen(expected, actual):
-    """Return upper bounds of ``|error| - rtol * |expected|`` over a finite block.
+    """Return upper bounds of ``|error| - rtol * |expected|`` over a finite span.
 
     It computes in float32, with twice the lanes of float64, and that is enough to skip
-    `_exact` for most blocks. Two things make the result an upper bound. `_SCALED` is
+    `_exact` for most spans. Two things make the result an upper bound. `_SCALED` is
     rounded towards zero by more than float32 can lose. All numbers are `_SCALE` times
     too large, so that a positive difference cannot underflow to zero. An overflow turns
     the first bound into infinity.
@@ -119,8 +123,27 @@ def _screen(expected, actual):
 
 
 @_compiled()
+def _screen_spans(expected, actual, start, span, spans, bounds):
+    """Screen each span of a finite block.
+
+    Args:
+        expected: The block of the reference.
+        actual: The block of the candidate.
+        start: First place of the block.
+        span: Size of each span but the last.
+        spans: First place of each span and the place after it, ``[spans, 2]``; filled.
+        bounds: What `_screen` returns for each span, ``[spans, 6]``; filled.
+
+    """
+    for i in range(len(spans)):
+        first, last = i * span, min((i + 1) * span, expected.size)
+        bounds[i] = _screen(expected[first:last], actual[first:last])
+        spans[i] = start + first, start + last
+
+
+@_compiled()
 def _may_raise(bounds, required):
-    """Whether a block with these bounds can have a new maximum at any rtol."""
+    """Whether a span with these bounds can have a new maximum at any rtol."""
     for i in range(len(bounds)):
         bound = np.float64(np.int32(bounds[i]).view(np.float32)) * _UNSCALE
         if bound > required[i] * _SLACK:
@@ -168,29 +191,29 @@ def _raise(expected, distance, start, required, tally):
 
 @_compiled()
 def _raise_by_bounds(expected, actual, distance, spans, bounds, required, tally):
-    """Raise `required` by the blocks that their bounds leave, the largest bounds first.
+    """Raise `required` by the spans that their bounds leave, the largest bounds first.
 
-    After the block with the largest bound of each rtol, few others can raise anything.
+    After the span with the largest bound of each rtol, few others can raise anything.
 
     Args:
         expected: The reference.
         actual: The candidate's values.
-        distance: float64 of at least a block's size, overwritten.
-        spans: First and last place of each block, ``[blocks, 2]``.
-        bounds: What `_screen` returned for each block, ``[blocks, 6]``; overwritten.
+        distance: float64 of at least a span's size, overwritten.
+        spans: First place of each span and the place after it, ``[spans, 2]``.
+        bounds: What `_screen` returned for each span, ``[spans, 6]``; overwritten.
         required: Required atol for each rtol.
         tally: Its ``WORST`` is kept.
 
     """
     for turn in range(_RUNGS + len(bounds)):
-        block = np.argmax(bounds[:, turn]) if turn < _RUNGS else turn - _RUNGS
-        if not _may_raise(bounds[block], required):
+        span = np.argmax(bounds[:, turn]) if turn < _RUNGS else turn - _RUNGS
+        if not _may_raise(bounds[span], required):
             continue
-        start, end = spans[block]
+        start, end = spans[span]
         error = distance[: end - start]
         _sum(expected[start:end], actual[start:end], error, None)  # fills the error
         _raise(expected[start:end], error, start, required, tally)
-        bounds[block] = 0  # it is done
+        bounds[span] = 0  # it is done
 
 
 @_compiled()
@@ -231,34 +254,39 @@ def _copied(block, clean):
 
 
 @_compiled()
-def _bin_of(distance):
-    """Return the first bin whose upper edge is not below `distance`."""
-    return np.uint16((np.float64(distance).view(np.int64) + _ROUND_UP) >> _BIN_SHIFT)
+def _bin_of(distance, least):
+    """Return the first bin whose upper edge is not below `distance`.
+
+    Bins are counted from `least` on, which has smaller errors too.
+    """
+    bin_ = (np.float64(distance).view(np.int64) + _ROUND_UP) >> _BIN_SHIFT
+    return np.uint16(max(bin_ - least, 0))
 
 
 @_compiled()
-def _count(distance, first, stride, bins, places):
+def _count(distance, first, stride, least, bins, places):
     """Count every error of a block, or each `stride`th one from `first` on."""
     if stride == 1:
         # There are two loops because the first one vectorises only on its own.
         for i in range(distance.size):
-            places[i] = _bin_of(abs(distance[i]))
+            places[i] = _bin_of(abs(distance[i]), least)
         for i in range(distance.size):
             bins[places[i]] += np.int32(1)
         return
     for i in range(first, distance.size, stride):
-        bins[_bin_of(abs(distance[i]))] += np.int32(1)
+        bins[_bin_of(abs(distance[i]), least)] += np.int32(1)
 
 
 @_compiled()
-def _quantiles(bins, tally, largest, sums):
+def _quantiles(bins, least, tally, largest, sums):
     """Read both quantiles from the bins' upper edges, up to the largest error."""
     sums[P99] = sums[P999] = largest
     above = 0
     found = False
-    for place in range(np.int64(_bin_of(largest)), -1, -1):
+    for place in range(np.int64(_bin_of(largest, least)), -1, -1):
         above += bins[place]
-        edge = min(np.int64(place << _BIN_SHIFT).view(np.float64), largest)
+        edge = np.int64((least + place) << _BIN_SHIFT if place else 0).view(np.float64)
+        edge = min(edge, largest)
         if not found and above > (tally[SAMPLED] - 1) // 1000:
             sums[P999] = edge
             found = True
@@ -268,9 +296,16 @@ def _quantiles(bins, tally, largest, sums):
 
 
 @_compiled()
-def _rows_together(inner):
-    """Return how many rows form one block: many if they are too short for lanes."""
-    return _BLOCK // inner if inner <= _SHORT else 1
+def _layout(rows, inner):
+    """Return how many rows form one block, the size of a span, and the most spans.
+
+    Rows that are too short for lanes are taken together.
+    """
+    together = _BLOCK // inner if inner <= _SHORT else 1
+    blocks = -(-rows // together) * -(-inner // _BLOCK)
+    if blocks < _BLOCK:
+        return together, _SPAN, blocks * (_BLOCK // _SPAN)
+    return together, _BLOCK, blocks
 
 
 @_compiled(reorder=True)
@@ -366,55 +401,59 @@ def measure(
     inner = expected.size // (items * channels)
     squared = np.zeros(items * channels)
     excluded = np.zeros(items * channels, np.int64)
-    bins = np.zeros(BIN_COUNT, np.int32)
+    # A small float32 array would spend most of its time on clearing all bins.
+    least, count = _BINS_OF_FLOAT32 if error is None else (0, BIN_COUNT)
+    bins = np.zeros(count, np.int32)
     places = np.empty(_BLOCK, np.uint16)
     errors = np.empty(_BLOCK, np.float64)
     clean_expected, clean_actual = np.empty((2, _BLOCK), expected.dtype)
-    together = _rows_together(inner)
-    most = -(-squared.size // together) * -(-inner // _BLOCK)  # of blocks
+    together, span, most = _layout(squared.size, inner)
     spans = np.empty((most, 2), np.int64)
     bounds = np.empty((most, _RUNGS), np.int32)
-    blocks = 0
+    screened = 0
     tally[WORST] = -1
     sampled = tally[SAMPLED] = (expected.size + stride - 1) // stride
     for row in range(0, squared.size, together):
         end = min(row + together, squared.size) * inner
         for start in range(row * inner, end, _BLOCK):
             size = min(_BLOCK, end - start)
+            first = -start % stride
             left = expected[start : start + size]
             right = actual[start : start + size]
             distance = errors[:size] if error is None else error[start : start + size]
             block = _sum(left, right, distance, error)
-            # A square of a float32 is finite in float64: this sees NaN and infinity.
+            # The square of a float32 is finite in float64, and that of an error is not
+            # 0. So the first test sees NaN and infinity, the second sees equal blocks.
             # One of a float64 may overflow; then nothing is found to scrub.
-            is_clean = np.isfinite(block[SQUARED_EXPECTED] + block[SQUARED_ACTUAL])
-            if not is_clean:
-                left = _copied(left, clean_expected)
-                right = _copied(right, clean_actual)
+            if not np.isfinite(block[SQUARED_EXPECTED] + block[SQUARED_ACTUAL]):
+                # The copies have names of their own: where one name stands for a part
+                # of the input or for a copy, the loops over it are not vectorised.
+                copies = _copied(left, clean_expected), _copied(right, clean_actual)
                 distance = _copied(distance, errors)
-                _scrub(left, right, distance, start, stride, tally, inner, excluded)
-                block = _sum(left, right, distance, error)
-            _add(block, sums)
-            first = -start % stride
-            if error is None and is_clean:
-                bound = _screen(left, right)
-                if bound[0] == 0:
-                    bins[0] += np.int32(max(0, (size - first + stride - 1) // stride))
-                    continue
-                spans[blocks] = start, start + size
-                bounds[blocks] = bound
-                blocks += 1
+                _scrub(*copies, distance, start, stride, tally, inner, excluded)
+                block = _sum(*copies, distance, error)
+                _raise(copies[0], distance, start, required, tally)
+            elif error is None and block[SQUARED_ERROR] == 0.0:  # every error is 0
+                _add(block, sums)
+                bins[0] += np.int32(max(0, (size - first + stride - 1) // stride))
+                continue
+            elif error is None:
+                which = slice(screened, screened - (-size // span))
+                _screen_spans(left, right, start, span, spans[which], bounds[which])
+                screened = which.stop
             else:
                 _raise(left, distance, start, required, tally)
+            _add(block, sums)
             if together > 1:
                 _square_rows(distance, inner, squared[row:])
             else:
                 squared[row] += block[SQUARED_ERROR]
-            _count(distance, first, stride, bins, places)
-    if error is None and blocks:
+            _count(distance, first, stride, least, bins, places)
+    if error is None and screened:
+        which = slice(screened)
         _raise_by_bounds(
-            expected, actual, errors, spans[:blocks], bounds[:blocks], required, tally
+            expected, actual, errors, spans[which], bounds[which], required, tally
         )
     bins[0] -= np.int32(sampled - tally[SAMPLED])  # zeros that `_scrub` made
-    _quantiles(bins, tally, required[0], sums)
+    _quantiles(bins, least, tally, required[0], sums)
     _find_worst(squared, excluded, items, channels, inner, sums, tally)

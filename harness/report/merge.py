@@ -14,7 +14,7 @@ from harness.core.text import Line, count, few
 from harness.engine.run import files_of, path_of
 from harness.engine.run_folder import PICTURES, Report, RunFolder
 from harness.report.finish import conclude
-from harness.report.rejudge import as_judged, suite_of
+from harness.report.runs.selection import as_judged, suite_of
 from harness.suite.suite import Suite
 
 

@@ -16,7 +16,8 @@ from harness.report.finish import Judged, beside, judge_run
 from harness.report.html.page import write_page
 from harness.report.run_facts import RunFacts
 from harness.report.runs.diff import differing
-from harness.suite.suite import Suite, load_suite
+from harness.report.runs.selection import suite_of
+from harness.suite.suite import Suite
 
 _NEXT = NextSteps()
 
@@ -40,14 +41,6 @@ def rejudge(
     judged = judge_run(suites, settings, report.records, report.ends, report.required)
     notes = (line for path in suites for line in _changed(report, path, suites[path]))
     return replace(judged, notes=tuple(notes))
-
-
-def as_judged(report: Report, settings: Settings) -> Settings:
-    """Return the settings; where they name no tolerances, with those of the run."""
-    if settings.tier or settings.changes:
-        return settings
-    tier, changes = report.about.get("tier"), report.about.get("changes")
-    return replace(settings, tier=tier or "", changes=tuple(changes or ()))
 
 
 def page_again(
@@ -105,26 +98,6 @@ def facts_of(report: Report, again: Judged, next_steps: NextSteps = _NEXT) -> Ru
         explained=explanations_in(report.path.parent),
         next_steps=next_steps,
     )
-
-
-def suite_of(report: Report, path: str) -> Suite:
-    """Return a run's suite, read again from its path in the run.
-
-    Raises:
-        SuiteError: The suite is gone, or cannot be read.
-
-    """
-    try:
-        return load_suite(Path(path))
-    except ParityError as error:
-        gone, detail = "is no longer there", ""
-        if Path(path).exists():
-            gone, detail = "cannot be read", f" {error}"
-        msg = (
-            f"Run {report.id} is of the suite {path}, which {gone}; name the one to "
-            f"judge by with --suite.{detail}"
-        )
-        raise SuiteError(msg) from error
 
 
 def _changed(report: Report, path: str, suite: Suite) -> Iterator[Line]:

@@ -147,7 +147,8 @@ def _onto_page(found: Explained, runs: str) -> str:
     """
     from harness.core.settings import Settings, near
     from harness.engine.run_folder import load_report, newest_with
-    from harness.report.rejudge import as_judged, page_again, rejudge
+    from harness.report.rejudge import page_again, rejudge
+    from harness.report.runs.selection import as_judged
 
     key = found.suite, found.case
     path = newest_with(Path(runs), key)

@@ -13,19 +13,22 @@ from typing import Any
 
 from msgspec import structs
 
-from harness.commands.plan.place import JudgedFile, PlanSubject
+from harness.commands.plan.place import (
+    JudgedFile,
+    PlanSubject,
+    decibels,
+    finite,
+    moved_by,
+)
 from harness.commands.plan.run import Found
 from harness.commands.plan.search import choose, price, summed
 from harness.commands.tune.toml_edit import TableChange, changed, inline, text_of
 from harness.core.errors import ParityError, SuiteError
-from harness.core.pipeline import IMAGE
-from harness.core.record import Row
 from harness.core.rounding import FLOAT
 from harness.core.text import few
 from harness.core.whole_file import write_whole
 from harness.judge.policy import Policy
 from harness.judge.tolerance import GROUPS, TIERS, Tolerance
-from harness.measure.metrics import METRIC
 from harness.report.html.plan import plan_page
 from harness.suite.suite import Suite
 
@@ -175,44 +178,16 @@ def _file(judged: JudgedFile) -> dict[str, Any]:
     row, verdict = judged.worst.row, judged.worst.verdict
     return {
         "size_bytes": judged.size_bytes,
-        "usage": _finite(verdict.usage),
+        "usage": finite(verdict.usage),
         "passed": judged.passed,
         "reason": verdict.reason,
-        "db": _decibels(row),
+        "db": decibels(row),
     }
 
 
 def _time(found: Found, name: str) -> dict[str, float]:
     """Return the median time of a run of a file, if the files were timed."""
     return {"time_ms": 1e3 * found.times.medians_s[name]} if found.times else {}
-
-
-def moved_by(judged: JudgedFile) -> dict[str, list[float]]:
-    """Return how far a file moves a pipeline's steps, each alone or not, and pictures.
-
-    Returns:
-        For each kind of values their SQNR or PSNR in dB, in order. It lacks a kind of
-        which the file has no values, or some that are not finite.
-
-    """
-    found: dict[str, list[float | None]] = {}
-    for row in judged.drawn:
-        found.setdefault(row.op, []).append(_decibels(row))
-    return {
-        kind: [one for one in every if one is not None]
-        for kind, every in found.items()
-        if None not in every
-    }
-
-
-def _decibels(row: Row) -> float | None:
-    metric = METRIC["psnr_db" if row.what == IMAGE else "sqnr_db"]
-    return _finite(metric.of(row.comparison))
-
-
-def _finite(value: float | None) -> float | None:
-    """Return a number that JSON has; None for any other."""
-    return value if value is not None and math.isfinite(value) else None
 
 
 def _front(found: Found) -> list[dict[str, float]]:

@@ -23,6 +23,7 @@ from harness.engine.engine import Engine
 from harness.judge.policy import Policy, Rule
 from harness.judge.tolerance import Tolerance
 from harness.judge.value import JudgedRow, Verdict, judge
+from harness.measure.metrics import METRIC
 from harness.report.plans import ALONE, FED_BACK, PICTURE
 from harness.suite.judge import Judge
 from harness.suite.suite import Suite
@@ -460,3 +461,32 @@ def _power(tolerance: Tolerance, power: float) -> float:
     if tolerance.cosine_distance is not None:
         limits.append(2.0 * tolerance.cosine_distance * power)
     return min(limits, default=math.inf)
+
+
+def moved_by(judged: JudgedFile) -> dict[str, list[float]]:
+    """Return how far a file moves a pipeline's steps, each alone or not, and pictures.
+
+    Returns:
+        For each kind of values their SQNR or PSNR in dB, in order. It lacks a kind of
+        which the file has no values, or some that are not finite.
+
+    """
+    found: dict[str, list[float | None]] = {}
+    for row in judged.drawn:
+        found.setdefault(row.op, []).append(decibels(row))
+    return {
+        kind: [one for one in every if one is not None]
+        for kind, every in found.items()
+        if None not in every
+    }
+
+
+def decibels(row: Row) -> float | None:
+    """Return a row's PSNR if it is a picture, else its SQNR; None if it is infinite."""
+    metric = METRIC["psnr_db" if row.what == IMAGE else "sqnr_db"]
+    return finite(metric.of(row.comparison))
+
+
+def finite(value: float | None) -> float | None:
+    """Return a number that JSON has; None for any other."""
+    return value if value is not None and math.isfinite(value) else None

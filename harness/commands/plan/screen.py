@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.commands.plan.keep import moved_by
-from harness.commands.plan.place import JudgedFile
+from harness.commands.plan.place import JudgedFile, moved_by
 from harness.commands.plan.run import MOST_CONVERSIONS, Found
 from harness.commands.plan.search import tried
 from harness.commands.plan.times import time_lines

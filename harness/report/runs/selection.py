@@ -20,7 +20,7 @@ from harness.judge.case import CaseVerdict
 from harness.report.runs.baseline import SUFFIX, find_baseline, load_baseline, path_of
 from harness.report.runs.diff import Diff, diff, rtol_by
 from harness.suite.judge import Judge
-from harness.suite.suite import load_suite
+from harness.suite.suite import Suite, load_suite
 
 
 def baselines_beside(runs: Path) -> Path:
@@ -174,3 +174,31 @@ def with_baseline(
         # Times are measured after a run has ended.
         before = replace(before, benchmarks=())
     return diff(before, after, rtol_by(judges, after))
+
+
+def as_judged(report: Report, settings: Settings) -> Settings:
+    """Return the settings; where they name no tolerances, with those of the run."""
+    if settings.tier or settings.changes:
+        return settings
+    tier, changes = report.about.get("tier"), report.about.get("changes")
+    return replace(settings, tier=tier or "", changes=tuple(changes or ()))
+
+
+def suite_of(report: Report, path: str) -> Suite:
+    """Return a run's suite, read again from its path in the run.
+
+    Raises:
+        SuiteError: The suite is gone, or cannot be read.
+
+    """
+    try:
+        return load_suite(Path(path))
+    except ParityError as error:
+        gone, detail = "is no longer there", ""
+        if Path(path).exists():
+            gone, detail = "cannot be read", f" {error}"
+        msg = (
+            f"Run {report.id} is of the suite {path}, which {gone}; name the one to "
+            f"judge by with --suite.{detail}"
+        )
+        raise SuiteError(msg) from error
