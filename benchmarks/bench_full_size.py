@@ -29,6 +29,7 @@ from harness.engine.engine import Engine
 from harness.engine.host import Host
 from harness.engine.store import Store
 from harness.engine.tasks import preload
+from harness.engine.worker_pool import end_kept
 from harness.suite.schema import Limits
 from harness.suite.suite import load_suite
 
@@ -68,6 +69,7 @@ def parity(store: Store, cases: dict[str, Case]) -> dict[str, tuple[float, int, 
     """Return seconds, peak bytes and compared values of each runtime's case."""
     measured = {}
     for name, case in cases.items():
+        end_kept()  # as a command of its own would run it
         start = time.perf_counter()
         with Engine(store, Limits(timeout_s=TIMEOUT_S, jobs=1)) as engine:
             record = engine.run(case)

@@ -34,6 +34,7 @@ from harness.core.record import LAYERS
 from harness.core.runtime import runtime
 from harness.engine.engine import Engine
 from harness.engine.store import Store
+from harness.engine.worker_pool import end_kept
 from harness.suite.schema import Limits
 from harness.suite.suite import load_suite
 
@@ -83,6 +84,7 @@ class PeakMemory(threading.Thread):
 def measured(store: Store, case: Case) -> tuple[float, int, int]:
     """Return seconds, peak bytes and compared values of one case."""
     with PeakMemory() as memory:
+        end_kept()  # as a command of its own would run it
         start = time.perf_counter()
         with Engine(store, Limits(timeout_s=TIMEOUT_S, jobs=1)) as engine:
             record = engine.run(case)

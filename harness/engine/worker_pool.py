@@ -77,9 +77,14 @@ def _keep(hosts: Iterable[Host]) -> None:
 def _make_room(need: Need | None) -> None:
     """End the kept hosts, if a stage needs more memory than they leave."""
     if _kept and need is not None and need.size_bytes > available_bytes():
-        with _keeping:
-            while _kept:
-                _kept.pop().close()
+        end_kept()
+
+
+def end_kept() -> None:
+    """End the kept hosts, so that the next stage starts a new process."""
+    with _keeping:
+        while _kept:
+            _kept.pop().close()
 
 
 class WorkerPool:
