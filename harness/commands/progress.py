@@ -1,7 +1,7 @@
 """Progress of the stages: one live line, and a lasting line for each long stage.
 
 On a terminal the live line is updated. In a log file each ended stage appears once, and
-the progress of a very long stage appears every few minutes. What runs on a target has
+a stage that goes on appears once a minute. What runs on a target has
 no time there, because an emulator's time is no time of a phone.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 LONG_S = 2.0
 """A stage that took longer than this leaves a line."""
 
-STILL_S = 180.0
+STILL_S = 60.0
 """Seconds between the lines of a long stage, if there is no live line."""
 
 _TICK_S = 0.5
@@ -147,9 +147,6 @@ class ProgressLines:
             lane = self._lanes.get(mine)
             if lane is not None and _same(lane.progress, progress):
                 lane.progress = progress
-                if not self._clear and now_s - lane.said_s >= STILL_S:
-                    lane.said_s = now_s
-                    self._leave(lane, now_s)
                 return
             # The caller prints a line for each case that ran.
             if (
@@ -161,7 +158,7 @@ class ProgressLines:
             self._lanes.pop(mine, None)
             if progress.stage != "done":
                 self._lanes[mine] = _Lane(progress, now_s, now_s)
-            if self._clear and not self._ticker.is_alive():
+            if not self._ticker.is_alive():
                 self._ticker.start()
 
     def line(self, text: str) -> None:
@@ -173,21 +170,21 @@ class ProgressLines:
         """Remove the live line until its next update."""
         with self._lock:
             if self._ticker.is_alive():
-                self._write(_CLEAR)
+                self._write(self._clear)
 
     def close(self) -> None:
         """Stop, and leave a clean line."""
         self._stop.set()
         if self._ticker.is_alive():
             self._ticker.join()
-            self._write(_CLEAR)
+            self._write(self._clear)
 
-    def _leave(self, lane: _Lane, now_s: float) -> None:
+    def _leave(self, lane: _Lane, now_s: float, state: str = "") -> None:
         """Write a lasting line."""
         if self.lasting:
             p, took_s = lane.progress, now_s - lane.since_s
             about = f"  {p.stage:<10} {p.subject:<34} {p.detail:<34}"
-            took = "" if p.on_target else f"{took_s:7.1f} s"
+            took = "" if p.on_target else f"{took_s:7.1f} s{state}"
             lead = self._lead()
             self._write(f"{self._clear}{lead}{f'{about} {took}'.rstrip()}\n")
 
@@ -195,6 +192,12 @@ class ProgressLines:
         while not self._stop.wait(_TICK_S):
             with self._lock:
                 now_s = time.monotonic()
+                if not self._clear:
+                    for lane in self._lanes.values():
+                        if now_s - lane.said_s >= STILL_S:
+                            lane.said_s = now_s
+                            self._leave(lane, now_s, " so far")
+                    continue
                 parts = [] if self.course is None else [self.course.words(now_s)]
                 parts += [
                     " ".join(
@@ -211,8 +214,9 @@ class ProgressLines:
                 self._write(f"{_SAVE}{_CLEAR}  {text}{_RESTORE}")
 
     def _write(self, text: str) -> None:
-        self._stream.write(text)
-        self._stream.flush()
+        if text:  # a stream that cannot update a line may be closed at the end
+            self._stream.write(text)
+            self._stream.flush()
 
 
 def _same(one: Progress, two: Progress) -> bool:

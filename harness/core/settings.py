@@ -56,6 +56,11 @@ class NextSteps:
         case = shlex.quote(name)
         return f"parity show {self.run} {case}{self.runs}{self.suite}{self.judged}"
 
+    def rest(self, suite: str) -> str:
+        """Return the command that runs every case of a suite."""
+        suite = self.suite or suite_option(suite)
+        return f"parity run{suite}{self.runs}{self.store}{self.judged}"
+
     def explain(self, case: str, suite: str = "") -> str:
         """Return the command that explains a case."""
         return f"parity explain {case}{self.runs}{suite}{self.store}{self.judged}"

@@ -77,12 +77,16 @@ def _ends(facts: RunFacts, failure: Divergence | None, report: str) -> Iterator[
         yield from next_steps.lines(failure.case, explained, record.suite)
     if report:
         yield Line(text=f" report      {report}", tone="quiet")
-    if report and facts.exit_code == 0 and facts.about.get("whole") and not facts.since:
-        named = f"{next_steps.run}{next_steps.runs}"
-        step = f"parity baseline accept {named}   keeps it for `parity gate`"
-        if baselines_in(baselines_beside(facts.folder.parent)):
-            step = f"parity gate {named}   compares it with the baseline"
-        yield Line(text=f" next        {step}", tone="quiet")
+    # A shard is merged first; a run beside a baseline has its differences to read.
+    if not report or facts.exit_code or facts.since or "shard" in facts.about:
+        return
+    named = f"{next_steps.run}{next_steps.runs}"
+    step = f"parity baseline accept {named}   keeps it for `parity gate`"
+    if not facts.about.get("whole"):
+        step = f"{next_steps.rest(facts.records[0].suite)}   runs every case"
+    elif baselines_in(baselines_beside(facts.folder.parent)):
+        step = f"parity gate {named}   compares it with the baseline"
+    yield Line(text=f" next        {step}", tone="quiet")
 
 
 def node_notes(facts: RunFacts) -> Iterator[str]:

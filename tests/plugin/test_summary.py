@@ -65,6 +65,14 @@ def test_a_whole_run_that_agrees_ends_with_the_command_that_keeps_it(passing):
     assert f" next        {keep}   keeps it for `parity gate`" in ended.parity
 
 
+def test_a_part_that_agrees_ends_with_the_command_that_runs_every_case(passing):
+    project, _ = passing
+
+    ended = project.pytest("-k", "fp32")
+
+    assert " next        parity run   runs every case" in ended.parity
+
+
 def test_it_says_what_ran_and_fits_a_screen_and_a_log_file(failing):
     _, ended = failing
 

@@ -62,19 +62,20 @@ def test_what_runs_on_a_target_has_no_time(live, on_target, times):
     assert bool(re.search(r"\d s\b", stream.getvalue())) is times
 
 
-def test_a_log_file_gets_a_line_of_a_stage_that_goes_on(monkeypatch):
-    monkeypatch.setattr(progress, "STILL_S", 0.02)
+@pytest.mark.usefixtures("quick")
+def test_a_log_file_gets_lines_of_a_stage_that_goes_on(monkeypatch):
+    monkeypatch.setattr(progress, "STILL_S", 0.2)
     stream = io.StringIO()
     lines = ProgressLines(stream, live=False)
 
-    for done in range(3):
+    for done in (1, 2):
         lines.tell(Progress(stage="tuning", subject="unet", detail=f"{done} inputs"))
-        time.sleep(0.03)
+    time.sleep(0.5)  # nothing is told meanwhile
     lines.close()
 
     said = stream.getvalue().splitlines()
-    assert ["1 inputs" in said[0], "2 inputs" in said[1]] == [True, True]
-    assert len(said) == 2
+    assert len(said) >= 2
+    assert all("2 inputs" in line and line.endswith(" s so far") for line in said)
 
 
 @pytest.mark.usefixtures("quick")

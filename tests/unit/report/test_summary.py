@@ -224,6 +224,7 @@ def test_a_run_that_agrees_is_short(said):
         " coverage at least 100.0% in mnn",
         " ran mnn 3.6.1 on CPU (1 thread, precision high)",
         " report      reports/runs/x/report.json",
+        " next        parity run   runs every case",
     ]
 
 
