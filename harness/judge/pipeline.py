@@ -91,7 +91,7 @@ def pipeline_lines(record: CaseRecord) -> Iterator[Line]:
     if found.get("signature"):
         yield Line(text=f"  {found['signature']}", tone="bad")
     for setting in app_settings(record):
-        share = f"{setting.share:.1%} of the error's power is gone without it"
+        share = f"without it the error has {setting.share:.1%} less power"
         yield Line(text=f"  {setting.words}; {share}", tone="bad")
     yield from _parts(record)
     yield from (_picture_line(row) for row in record.rows if row.what == IMAGE)

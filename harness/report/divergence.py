@@ -235,7 +235,7 @@ def _input_facts(first: JudgedRow, inputs: Sequence[JudgedRow]) -> Iterator[str]
     if not inputs and first.row.op.startswith("aten."):
         missing = few(first.row.parents)
         yield (
-            f"from {missing}, not compared"
+            f"computed from {missing} (not compared)"
             if missing
             else "from the component's inputs alone"
         )
