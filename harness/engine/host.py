@@ -334,8 +334,10 @@ def _request(
 
 
 def _environment() -> dict[str, str]:
+    """Return the variables of a host; what no job reads would keep hosts apart."""
     found = _DEFAULT_ENVIRONMENT | os.environ
-    found.pop("PYTEST_CURRENT_TEST", None)  # another one in each test
+    for name in ("PARITY_STORE", "PYTEST_CURRENT_TEST"):  # a job is given its store
+        found.pop(name, None)
     return found
 
 
