@@ -22,6 +22,8 @@ ONLY_BY_NAME = (
 # Tests import onnxruntime here too. It would open a database that all workers share,
 # start threads, and post to Microsoft, as `harness.engine.host` says.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+# A test of OpenVINO sets this here too; set later, it would keep hosts apart.
+os.environ.setdefault("NNCF_CI", "1")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
