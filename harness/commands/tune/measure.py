@@ -51,7 +51,7 @@ from harness.suite.stale import worst_inputs_of
 from harness.suite.suite import Suite
 
 _TOGETHER: Final = 100
-"""Number of draws that one process runs; each process exports the module anew."""
+"""Number of draws that one process runs; each process builds the module anew."""
 
 _WATCHED_TOGETHER: Final = 16
 """The same with layers; so many recorded references are on the disk at once."""

@@ -40,15 +40,17 @@ from harness.runtimes.foreign.lineup import (
     TracedNetwork,
     line_up_converted,
     take_onnx,
+    translate_once,
 )
 from harness.runtimes.graph.check import check_graph
 from harness.runtimes.graph.onnx_graph import unread_inputs
 from harness.runtimes.pytorch.contract import effects_at
-from harness.runtimes.pytorch.export import Exported, export_onnx
+from harness.runtimes.pytorch.export import Exported, export_onnx, quiet
 from harness.runtimes.pytorch.export_errors import refuse_adapters
-from harness.runtimes.pytorch.program import own_path
+from harness.runtimes.pytorch.program import Program, own_path
 from harness.runtimes.pytorch.reference import check_mode, record_reference, run_of
 from harness.runtimes.pytorch.stages import Stages
+from harness.runtimes.pytorch.submodules import program_of_module
 
 
 def prepare(
@@ -212,11 +214,27 @@ class Work(Stages):
         return nullcontext(run_of(self.module, self.component, self.device.device))
 
     def exported(self, group: Group) -> Exported:
-        """Return a group's program, which the store does not keep."""
-        if group not in self._exports:
+        """Return a group's program, also where the store had its graph."""
+        graph = self.export(group)
+        if group in self._exports:
+            return self._exports[group]
+        if self.component.foreign:
             with TemporaryDirectory() as scratch:
-                self._exports[group] = self._export(group, Path(scratch))
-        return self._exports[group]
+                made = self._export(group, Path(scratch))
+        else:
+            probes = load_probes(graph.file(PROBES))
+            made = Exported(program=self._program(group), probes=tuple(probes))
+        self._exports[group] = made
+        return made
+
+    def _program(self, group: Group) -> Program:
+        """Return the program behind a graph, which the store has from the second on."""
+        network = self.network(group)
+        if self.settings.exporter == "torchscript":
+            return program_of_module(network.copy, network.example)
+        self.say("building", "PyTorch's program")
+        with quiet():
+            return translate_once(network).program
 
     @property
     def module(self) -> torch.nn.Module:

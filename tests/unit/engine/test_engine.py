@@ -13,7 +13,7 @@ import pytest
 from harness.core.case import Case, Device, ExportSettings, Sample, Variant
 from harness.core.entry import Entry
 from harness.core.outcome import Outcome
-from harness.core.record import LAYERS, OUTPUTS, load_record, save_record
+from harness.core.record import LAYERS, OUTPUTS, Row, load_record, save_record
 from harness.engine import worker_pool
 from harness.engine.engine import Engine
 from harness.engine.store import Store
@@ -174,6 +174,36 @@ def test_a_second_run_makes_and_asks_nothing_and_measures_the_same(
     assert known.contract
     assert not [one for one in said if "each input" in one.detail]
     assert contents(engine.store) == before
+
+
+@pytest.mark.parametrize("settings", [DYNAMO, TORCHSCRIPT], ids=["dynamo", "script"])
+def test_further_inputs_are_measured_as_if_they_had_been_there_at_first(
+    source, tmp_path, settings
+):
+    component = describe("text", "text_encoder", source)
+    settings = replace(settings, attention="eager")
+    samples = [
+        Sample(profile="realistic", index=index, shapes=(("batch", 2),))
+        for index in range(3)
+    ]
+    asked = partial(case, component, "onnxruntime", settings)
+    with Engine(Store(root=tmp_path / "together"), LIMITS) as engine:
+        together = engine.run(asked(samples=tuple(samples)))
+    said: list[Progress] = []
+    rows: list[Row] = []
+    exports = []
+    with Engine(Store(root=tmp_path / "one"), LIMITS, on_progress=said.append) as one:
+        for sample in samples:
+            record = one.run(asked(samples=(sample,)))
+            assert record.failure is None, record.failure
+            rows += record.rows
+            exports.append([s.stage for s in said].count("exporting"))
+
+    def by_value(rows):
+        return sorted(rows, key=lambda row: (row.what, row.probe, row.sample))
+
+    assert by_value(rows) == by_value(together.rows)
+    assert exports == [1, 1, 1]
 
 
 def test_effects_of_rounded_weights_are_measured_once(engine, unet):
