@@ -334,10 +334,8 @@ def _request(
 
 
 def _environment() -> dict[str, str]:
-    """Return the variables of a host; what no job reads would keep hosts apart."""
     found = _DEFAULT_ENVIRONMENT | os.environ
-    for name in ("PARITY_STORE", "PYTEST_CURRENT_TEST"):  # a job is given its store
-        found.pop(name, None)
+    found.pop("PYTEST_CURRENT_TEST", None)  # another one in each test
     return found
 
 

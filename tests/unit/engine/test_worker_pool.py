@@ -29,7 +29,6 @@ def job(monkeypatch):
     """Run a job in a pool of its own, whose host imports nothing."""
     monkeypatch.setattr(tasks, "preload", lambda _: ())
     monkeypatch.setattr(worker_pool, "_kept", [])
-    monkeypatch.setenv("PARITY_STORE", "one")
 
     def run(name="here"):
         pool = WorkerPool(60.0)
@@ -56,13 +55,6 @@ def test_a_job_is_where_its_caller_is(job, tmp_path, monkeypatch):
     assert host == first[0]
     assert folder == str(tmp_path)
     assert paths[0] == str(tmp_path / "own")
-
-
-def test_another_store_needs_no_host_of_its_own(job, monkeypatch):
-    first = job()
-    monkeypatch.setenv("PARITY_STORE", "another")
-
-    assert job()[0] == first[0]
 
 
 def test_another_environment_has_a_host_of_its_own(job, monkeypatch):
