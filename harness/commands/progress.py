@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
@@ -158,7 +159,7 @@ class ProgressLines:
             self._lanes.pop(mine, None)
             if progress.stage != "done":
                 self._lanes[mine] = _Lane(progress, now_s, now_s)
-            if not self._ticker.is_alive():
+            if (self._clear or self.lasting) and self._ticker.ident is None:
                 self._ticker.start()
 
     def line(self, text: str) -> None:
@@ -184,17 +185,19 @@ class ProgressLines:
         if self.lasting:
             p, took_s = lane.progress, now_s - lane.since_s
             about = f"  {p.stage:<10} {p.subject:<34} {p.detail:<34}"
-            took = "" if p.on_target else f"{took_s:7.1f} s{state}"
+            took = "" if p.on_target else f"{took_s:7.1f} s"
             lead = self._lead()
-            self._write(f"{self._clear}{lead}{f'{about} {took}'.rstrip()}\n")
+            self._write(f"{self._clear}{lead}{f'{about} {took}'.rstrip()}{state}\n")
 
     def _tick(self) -> None:
         while not self._stop.wait(_TICK_S):
-            with self._lock:
+            # A job must not fail because nobody reads its progress.
+            with self._lock, suppress(OSError, ValueError):
                 now_s = time.monotonic()
                 if not self._clear:
                     for lane in self._lanes.values():
-                        if now_s - lane.said_s >= STILL_S:
+                        # A node that is lost never ends its stages.
+                        if not lane.progress.worker and now_s - lane.said_s >= STILL_S:
                             lane.said_s = now_s
                             self._leave(lane, now_s, " so far")
                     continue

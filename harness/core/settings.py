@@ -28,6 +28,7 @@ class NextSteps:
         store: Option of the store, with a blank before it; empty for the usual store.
         suite: Option of a suite that replaces the run's own, with a blank before it;
             empty for the run's own.
+        running: Options that a further run needs besides, with a blank before each.
 
     """
 
@@ -36,6 +37,7 @@ class NextSteps:
     runs: str = ""
     store: str = ""
     suite: str = ""
+    running: str = ""
 
     def lines(self, name: str, case: str, suite: str) -> Iterator[Line]:
         """Yield lines with the commands that show a case's values and explain them.
@@ -59,7 +61,7 @@ class NextSteps:
     def rest(self, suite: str) -> str:
         """Return the command that runs every case of a suite."""
         suite = self.suite or suite_option(suite)
-        return f"parity run{suite}{self.runs}{self.store}{self.judged}"
+        return f"parity run{suite}{self.runs}{self.store}{self.judged}{self.running}"
 
     def explain(self, case: str, suite: str = "") -> str:
         """Return the command that explains a case."""
@@ -111,6 +113,14 @@ class Settings:
 
         """
         changes = "".join(f" --set {shlex.quote(change)}" for change in self.changes)
+        running = {
+            "--read-only": self.read_only,
+            "--require": ",".join(self.require),
+            "--jobs": self.jobs,
+            "--mnn-convert": self.mnn_convert,
+            "--on": self.on,
+            "--isolate": self.isolate,
+        }
         runs = near(Path(self.runs))
         return NextSteps(
             run=run,
@@ -118,6 +128,13 @@ class Settings:
             runs="" if runs == RUNS else f" --runs {shlex.quote(runs)}",
             store=f" --store {shlex.quote(self.store)}" if self.store else "",
             suite=f" --suite {shlex.quote(str(suite))}" if suite else "",
+            running="".join(
+                f" {option}"
+                if value is True
+                else f" {option} {shlex.quote(str(value))}"
+                for option, value in running.items()
+                if value
+            ),
         )
 
 

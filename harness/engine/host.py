@@ -61,6 +61,7 @@ _DEFAULT_ENVIRONMENT = {
     "ORT_DISABLE_TELEMETRY": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
 }
+_STORE = "PARITY_STORE"
 _LOG_LIMIT_BYTES = 1 << 20
 _WORDS_LIMIT = 200
 # The search path is the first message: without it the host may not find the harness.
@@ -78,8 +79,8 @@ class Host(AbstractContextManager["Host"]):
     """Run jobs in processes that have a runtime imported.
 
     The host process starts at the first job. Several threads may use it, one job at a
-    time. A job has the search path and the working directory of its caller, and the
-    environment in which the host was made.
+    time. A job has the search path, the working directory and the store of its caller,
+    and otherwise the environment in which the host was made.
 
     Args:
         name: Name in the process list, for example ``mnn``.
@@ -330,12 +331,14 @@ def _request(
     folder = ""  # it was deleted, and the job stays where its host is
     with suppress(FileNotFoundError):
         folder = str(Path.cwd())
-    return pickle.dumps((_search_path(), folder, call))
+    store = {k: v for k, v in os.environ.items() if k == _STORE}
+    return pickle.dumps((_search_path(), folder, store, call))
 
 
 def _environment() -> dict[str, str]:
     found = _DEFAULT_ENVIRONMENT | os.environ
     found.pop("PYTEST_CURRENT_TEST", None)  # another one in each test
+    found.pop(_STORE, None)  # each job gets its own
     return found
 
 

@@ -147,7 +147,7 @@ def onnx_key(
 def program_key(
     component: Component, settings: ExportSettings, shapes: Sequence[Sequence[int]]
 ) -> dict[str, object]:
-    """Return the key of a network's translation; many files may be matched with it.
+    """Return the key of a network's translation, which serves many runs and files.
 
     `shapes` are the shapes of the inputs that it is traced with.
     """
@@ -155,7 +155,7 @@ def program_key(
         "component": _component(component),
         "export": asdict(settings),
         "shapes": [list(shape) for shape in shapes],
-        "code": code_digest(_FOREIGN),
+        "code": code_digest(_EXPORTED),
         "tools": installed(_EXPORT_TOOLS),
     }
 

@@ -174,12 +174,13 @@ def _run(channel: connection.Connection, request: bytes) -> NoReturn:
     _print_at_once()
     answer: tuple[object, ...]
     try:
-        paths, folder, call = pickle.loads(request)  # noqa: S301  # from our parent
+        paths, folder, store, call = pickle.loads(request)  # noqa: S301  # from our parent
         # The host may have started elsewhere, for another suite.
         sys.path[:] = paths
         importlib.invalidate_caches()
         if folder:
             os.chdir(folder)
+        os.environ.update(store)
         function, args, kwargs = pickle.loads(call)  # noqa: S301  # from our parent
         if isinstance(function, str):
             function = pkgutil.resolve_name(function)

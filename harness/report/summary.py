@@ -77,16 +77,26 @@ def _ends(facts: RunFacts, failure: Divergence | None, report: str) -> Iterator[
         yield from next_steps.lines(failure.case, explained, record.suite)
     if report:
         yield Line(text=f" report      {report}", tone="quiet")
+    if report and (step := _next_step(facts)):
+        yield Line(text=f" next        {step}", tone="quiet")
+
+
+def _next_step(facts: RunFacts) -> str:
+    """Return the command that follows a run that agrees; empty if none is known."""
     # A shard is merged first; a run beside a baseline has its differences to read.
-    if not report or facts.exit_code or facts.since or "shard" in facts.about:
-        return
+    if facts.exit_code or facts.since or "shard" in facts.about:
+        return ""
+    whole = facts.about.get("whole")
+    next_steps, suites = facts.next_steps, {record.suite for record in facts.records}
     named = f"{next_steps.run}{next_steps.runs}"
-    step = f"parity baseline accept {named}   keeps it for `parity gate`"
-    if not facts.about.get("whole"):
-        step = f"{next_steps.rest(facts.records[0].suite)}   runs every case"
-    elif baselines_in(baselines_beside(facts.folder.parent)):
-        step = f"parity gate {named}   compares it with the baseline"
-    yield Line(text=f" next        {step}", tone="quiet")
+    if whole:
+        if baselines_in(baselines_beside(facts.folder.parent)):
+            return f"parity gate {named}   compares it with the baseline"
+        return f"parity baseline accept {named}   keeps it for `parity gate`"
+    # Shards do not say with which options they ran.
+    if whole is None or len(suites) != 1 or "shards" in facts.about:
+        return ""
+    return f"{next_steps.rest(*suites)}   runs every case"
 
 
 def node_notes(facts: RunFacts) -> Iterator[str]:

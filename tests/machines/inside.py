@@ -14,11 +14,12 @@ from harness.engine.export_files import PROBES
 from harness.engine.keys import onnx_key
 from harness.engine.store import Store
 from harness.measure.name_map import Names
-from harness.runtimes.foreign.lineup import NAMES, translate_once
+from harness.runtimes.foreign.lineup import NAMES
 from harness.runtimes.pytorch.export import Exported
 from harness.runtimes.pytorch.prepare import Work, ask_device
 from harness.runtimes.pytorch.program import Program
 from harness.runtimes.pytorch.submodules import program_of_module
+from harness.runtimes.pytorch.translation import translate_once
 
 
 class Recording(Work):

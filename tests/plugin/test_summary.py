@@ -65,9 +65,7 @@ def test_a_whole_run_that_agrees_ends_with_the_command_that_keeps_it(passing):
     assert f" next        {keep}   keeps it for `parity gate`" in ended.parity
 
 
-def test_a_part_that_agrees_ends_with_the_command_that_runs_every_case(passing):
-    project, _ = passing
-
+def test_a_part_that_agrees_ends_with_the_command_that_runs_every_case(project):
     ended = project.pytest("-k", "fp32")
 
     assert " next        parity run   runs every case" in ended.parity

@@ -482,7 +482,7 @@ def moved_by(judged: JudgedFile) -> dict[str, list[float]]:
 
 
 def decibels(row: Row) -> float | None:
-    """Return a row's PSNR if it is a picture, else its SQNR; None if it is infinite."""
+    """Return a row's PSNR if it is a picture, else its SQNR; None if not finite."""
     metric = METRIC["psnr_db" if row.what == IMAGE else "sqnr_db"]
     return finite(metric.of(row.comparison))
 

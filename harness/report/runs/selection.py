@@ -1,4 +1,4 @@
-"""Select the runs and baselines that are compared, and the suites that judge them."""
+"""Select the runs and baselines that are compared, and by what they are judged."""
 
 from __future__ import annotations
 

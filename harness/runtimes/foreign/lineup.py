@@ -18,27 +18,22 @@ computed values is used; if none does, the way that lines up most:
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import onnx
 import onnx_ir
 import torch
 from msgspec import structs
 
-from harness.core.case import Component, ExportSettings
 from harness.core.errors import StageError, first_line
 from harness.core.foreign_files import bring, check_whole
 from harness.core.onnx_header import read_header
 from harness.core.outcome import Outcome
 from harness.core.probes import Kind, Probe, save_probes
 from harness.engine.export_files import GRAPH, MODEL, PROBES
-from harness.engine.keys import program_key
-from harness.engine.store import Store
 from harness.measure.align import link
 from harness.measure.name_map import Names, match
 from harness.runtimes.foreign.pairing import followed, paired, sizes_in
@@ -48,13 +43,11 @@ from harness.runtimes.graph.onnx_graph import (
     module_scope,
     program_value,
 )
-from harness.runtimes.pytorch.export import Exported, program_names, quiet, translate
-from harness.runtimes.pytorch.program import Program, program_of_export
+from harness.runtimes.pytorch.export import Exported, quiet
+from harness.runtimes.pytorch.program import Program
 from harness.runtimes.pytorch.submodules import program_of_module
+from harness.runtimes.pytorch.translation import TracedNetwork, translate_once
 from harness.runtimes.pytorch.weights import digests_in, owners_of
-
-if TYPE_CHECKING:
-    from torch.export import ExportedProgram
 
 NAMES, SCOPES, WEIGHTS, OUTPUTS = "names", "scopes", "weights", "outputs"
 ENOUGH = 0.5
@@ -64,8 +57,6 @@ ALMOST_ALL = 0.9
 """Share of the computed values above which bare names, such as `add_5`, are trusted."""
 
 _DEEPEST_PREFIX = 4
-_FILE = "program.pt2"
-_OUTPUTS = "outputs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,28 +72,6 @@ class Lineup:
         """The share of the computed values that the file carries."""
         computing = [p for p in self.probes if p.kind in {Kind.COMPUTE, Kind.DUPLICATE}]
         return sum(bool(p.onnx) for p in computing) / max(1, len(computing))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TracedNetwork:
-    """A network that a file is lined up with, and all that a run of it needs.
-
-    Attributes:
-        module: The unmodified module.
-        copy: The module that an exporter would get; maybe `module` itself.
-        component: The component that is tested.
-        settings: Settings of the export, where names are compared.
-        example: Inputs of the run.
-        store: The store that keeps the exporter's translation of `copy`.
-
-    """
-
-    module: torch.nn.Module
-    copy: torch.nn.Module
-    component: Component
-    settings: ExportSettings
-    example: tuple[torch.Tensor, ...]
-    store: Store
 
 
 def take_onnx(path: Path, network: TracedNetwork, folder: Path) -> Exported:
@@ -214,60 +183,6 @@ def _by_names(
     probes = link(program.probes, values, behind)
     lineup = Lineup(by=NAMES, program=program, probes=tuple(probes))
     return lineup if not bare or lineup.share >= ALMOST_ALL else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Translated:
-    """A network's program, and the program's value behind each output, by its name."""
-
-    program: Program
-    outputs: Mapping[str, str]
-
-
-def translate_once(network: TracedNetwork) -> Translated:
-    """Return a network's translation from the store; make it if it is missing.
-
-    A translation takes minutes at full size, and many files may come from one network.
-    All of the program's state is the module's, so the program is kept without it. The
-    component's name and its file do not matter.
-
-    Raises:
-        Exception: The exporter fails; it may raise any exception, and nothing is kept.
-
-    """
-    component, settings = network.component, network.settings
-    fresh: list[ExportedProgram] = []
-
-    def build(folder: Path) -> Mapping[str, object]:
-        made = translate(network.copy, component, settings, network.example)
-        fresh.append(made.exported_program)
-        torch.export.save(_bare(made.exported_program), folder / _FILE)
-        return {_OUTPUTS: program_names(made, component)}
-
-    shapes = [list(tensor.shape) for tensor in network.example]
-    key = program_key(component, settings, shapes)
-    entry = network.store.make("program", key, build)
-    exported = fresh[0] if fresh else torch.export.load(entry.file(_FILE))
-    if not fresh:
-        weights = network.copy.state_dict(keep_vars=True)
-        exported._state_dict = {name: weights[name] for name in exported.state_dict}  # noqa: SLF001  # no public way
-    outputs = entry.meta[_OUTPUTS]
-    assert isinstance(outputs, dict)  # noqa: S101  # as `build` returned it
-    return Translated(program=program_of_export(exported), outputs=outputs)
-
-
-def _bare(exported: ExportedProgram) -> ExportedProgram:
-    """Return a program with zeros for weights, which need no memory: one, repeated."""
-    bare = copy.copy(exported)
-    zeros: dict[str, torch.Tensor] = {}
-    for name, value in exported.state_dict.items():
-        zero = torch.zeros((), dtype=value.dtype).expand(value.shape)
-        if isinstance(value, torch.nn.Parameter):
-            zero = torch.nn.Parameter(zero, requires_grad=False)
-        zeros[name] = zero
-    bare._state_dict = zeros  # noqa: SLF001  # no public way
-    bare._example_inputs = None  # noqa: SLF001  # they are drawn again
-    return bare
 
 
 def _same_place(theirs: str, ours: str) -> bool:

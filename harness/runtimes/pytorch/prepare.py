@@ -36,12 +36,7 @@ from harness.measure.sensitivity import Run
 from harness.measure.trace import load_inputs
 from harness.recipes import recipe_module
 from harness.recipes.inputs import draw
-from harness.runtimes.foreign.lineup import (
-    TracedNetwork,
-    line_up_converted,
-    take_onnx,
-    translate_once,
-)
+from harness.runtimes.foreign.lineup import line_up_converted, take_onnx
 from harness.runtimes.graph.check import check_graph
 from harness.runtimes.graph.onnx_graph import unread_inputs
 from harness.runtimes.pytorch.contract import effects_at
@@ -51,6 +46,7 @@ from harness.runtimes.pytorch.program import Program, own_path
 from harness.runtimes.pytorch.reference import check_mode, record_reference, run_of
 from harness.runtimes.pytorch.stages import Stages
 from harness.runtimes.pytorch.submodules import program_of_module
+from harness.runtimes.pytorch.translation import TracedNetwork, translate_once
 
 
 def prepare(
@@ -218,23 +214,27 @@ class Work(Stages):
         graph = self.export(group)
         if group in self._exports:
             return self._exports[group]
-        if self.component.foreign:
+        program = None if self.component.foreign else self._program(group)
+        if program is None:
             with TemporaryDirectory() as scratch:
                 made = self._export(group, Path(scratch))
         else:
             probes = load_probes(graph.file(PROBES))
-            made = Exported(program=self._program(group), probes=tuple(probes))
+            made = Exported(program=program, probes=tuple(probes))
         self._exports[group] = made
         return made
 
-    def _program(self, group: Group) -> Program:
-        """Return the program behind a graph, which the store has from the second on."""
+    def _program(self, group: Group) -> Program | None:
+        """Return the program of a graph; None if it cannot be written or read."""
         network = self.network(group)
         if self.settings.exporter == "torchscript":
             return program_of_module(network.copy, network.example)
-        self.say("building", "PyTorch's program")
-        with quiet():
-            return translate_once(network).program
+        self.say("translating", "PyTorch's program")
+        try:
+            with quiet():
+                return translate_once(network).program
+        except Exception:  # noqa: BLE001  # of any kind; a further export says what is wrong
+            return None
 
     @property
     def module(self) -> torch.nn.Module:

@@ -70,7 +70,7 @@ def test_a_log_file_gets_lines_of_a_stage_that_goes_on(monkeypatch):
 
     for done in (1, 2):
         lines.tell(Progress(stage="tuning", subject="unet", detail=f"{done} inputs"))
-    time.sleep(0.5)  # nothing is told meanwhile
+    time.sleep(1.0)  # nothing is told meanwhile
     lines.close()
 
     said = stream.getvalue().splitlines()

@@ -189,21 +189,43 @@ def test_further_inputs_are_measured_as_if_they_had_been_there_at_first(
     asked = partial(case, component, "onnxruntime", settings)
     with Engine(Store(root=tmp_path / "together"), LIMITS) as engine:
         together = engine.run(asked(samples=tuple(samples)))
+    store, kept = Store(root=tmp_path / "one"), []
     said: list[Progress] = []
     rows: list[Row] = []
-    exports = []
-    with Engine(Store(root=tmp_path / "one"), LIMITS, on_progress=said.append) as one:
+    with Engine(store, LIMITS, on_progress=said.append) as one:
         for sample in samples:
             record = one.run(asked(samples=(sample,)))
             assert record.failure is None, record.failure
             rows += record.rows
-            exports.append([s.stage for s in said].count("exporting"))
+            programs = [e.path for e in store.entries() if e.kind == "program"]
+            kept.append({file: file.stat().st_mtime_ns for file in programs})
 
     def by_value(rows):
         return sorted(rows, key=lambda row: (row.what, row.probe, row.sample))
 
     assert by_value(rows) == by_value(together.rows)
-    assert exports == [1, 1, 1]
+    assert [one.stage for one in said].count("exporting") == 1
+    by_dynamo = settings.exporter == "dynamo"
+    assert [len(each) for each in kept] == [0, by_dynamo, by_dynamo]
+    assert kept[1] == kept[2]
+
+
+def test_a_program_that_cannot_be_read_is_exported_again(source, tmp_path):
+    component = describe("text", "text_encoder", source)
+    asked = partial(case, component, "onnxruntime", replace(DYNAMO, attention="eager"))
+    store, damaged = Store(root=tmp_path), []
+    with Engine(store, LIMITS) as engine:
+        for index in range(3):
+            sample = Sample(profile="realistic", index=index, shapes=(("batch", 2),))
+            record = engine.run(asked(samples=(sample,)))
+            assert record.failure is None, record.failure
+            for entry in store.entries():
+                if entry.kind == "program":
+                    (file,) = entry.path.glob("*.pt2")
+                    file.write_bytes(file.read_bytes()[::-1])
+                    damaged.append(index)
+
+    assert damaged == [1, 2]
 
 
 def test_effects_of_rounded_weights_are_measured_once(engine, unet):

@@ -107,10 +107,10 @@ CONVERTED = {"runtimes/graph", *RULES, "runtimes/renamed.py", "measure/name_map.
 PICTURES = {*NAMED, "recipes", "runtimes/diffusion", "runtimes/pytorch"}
 REMADE = {
     "inputs": {"recipes"},
-    **dict.fromkeys(("onnx", "reference", "input sensitivity"), EXPORTED),
+    **dict.fromkeys(("onnx", "program", "reference", "input sensitivity"), EXPORTED),
     "graph check": EXPORTED,
     "effects": {*EXPORTED, "runtimes/mnn"},
-    **dict.fromkeys(("foreign onnx", "program"), FOREIGN),
+    "foreign onnx": FOREIGN,
     "weights": {"recipes", "runtimes/pytorch"},
     "mnn": {*CONVERTED, "runtimes/mnn"},
     "onnxruntime": {*CONVERTED, "runtimes/onnxruntime"},

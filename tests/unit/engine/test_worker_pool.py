@@ -21,7 +21,8 @@ HERE = f"{__name__}:place"
 
 def place():
     """Return the processes that run a job, and where they are."""
-    return os.getppid(), str(Path.cwd()), sys.path, os.environ.get("PARITY_SAID")
+    said = os.environ.get("PARITY_SAID") or os.environ.get("PARITY_STORE")
+    return os.getppid(), str(Path.cwd()), sys.path, said
 
 
 @pytest.fixture
@@ -55,6 +56,20 @@ def test_a_job_is_where_its_caller_is(job, tmp_path, monkeypatch):
     assert host == first[0]
     assert folder == str(tmp_path)
     assert paths[0] == str(tmp_path / "own")
+
+
+def test_a_job_has_the_store_of_its_caller_in_the_same_host(job, monkeypatch):
+    hosts = []
+    for store in ("one", "another", None):
+        if store is None:
+            monkeypatch.delenv("PARITY_STORE")
+        else:
+            monkeypatch.setenv("PARITY_STORE", store)
+        host, *_, said = job()
+        hosts.append(host)
+        assert said == store
+
+    assert len({*hosts}) == 1
 
 
 def test_another_environment_has_a_host_of_its_own(job, monkeypatch):

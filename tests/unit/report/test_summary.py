@@ -224,8 +224,38 @@ def test_a_run_that_agrees_is_short(said):
         " coverage at least 100.0% in mnn",
         " ran mnn 3.6.1 on CPU (1 thread, precision high)",
         " report      reports/runs/x/report.json",
-        " next        parity run   runs every case",
     ]
+
+
+@pytest.mark.parametrize(
+    ("suites", "about", "ends"),
+    [
+        (["/s/parity.toml"], {"whole": False}, True),
+        (["/s/parity.toml", "/t/parity.toml"], {"whole": False}, False),
+        (["/s/parity.toml"], {"whole": False, "shard": {}}, False),
+        (["/s/parity.toml"], {}, False),
+    ],
+)
+def test_a_part_of_one_suite_ends_with_a_run_of_all_of_it(found, suites, about, ends):
+    asked = Settings(
+        store="/kept",
+        read_only=True,
+        tier="strict",
+        require=("mnn", "onnxruntime"),
+        on="ray",
+        isolate=True,
+    )
+    records = [replace(good(), suite=suite) for suite in suites]
+    facts = found(*records, next_steps=asked.next_steps("RUN"))
+
+    lines = summary(replace(facts, about={**facts.about, **about}), report="x")
+
+    told = (
+        "parity run --suite /s --store /kept --tier strict --read-only "
+        "--require mnn,onnxruntime --on ray --isolate   runs every case"
+    )
+    said = [line.text for line in lines if line.text.startswith(" next ")]
+    assert said == [f" next        {told}"] * ends
 
 
 def test_long_names_do_not_break_the_width(said, listed):

@@ -15,13 +15,12 @@ from harness.runtimes.foreign.lineup import (
     OUTPUTS,
     SCOPES,
     WEIGHTS,
-    TracedNetwork,
     line_up,
     paths_of_scopes,
-    translate_once,
 )
 from harness.runtimes.foreign.pairing import paired
 from harness.runtimes.mnn.given import contracted
+from harness.runtimes.pytorch.translation import TracedNetwork, translate_once
 from tests.plugin import others
 from tests.unit.nets import component
 
