@@ -25,10 +25,7 @@ from harness.engine.deployed import Deployed, Reading
 from harness.measure.name_map import Names
 from harness.measure.trace import load_inputs
 from harness.runtimes.foreign import lineup
-from harness.runtimes.foreign.lineup import (
-    NAMES,
-    take_onnx,
-)
+from harness.runtimes.foreign.lineup import NAMES, take_onnx
 from harness.runtimes.pytorch.contract import Sample
 from harness.runtimes.pytorch.prepare import Work
 from harness.runtimes.pytorch.reference import record_reference

@@ -211,18 +211,20 @@ class Work(Stages):
 
     def exported(self, group: Group) -> Exported:
         """Return a group's program, also where the store had its graph."""
-        graph = self.export(group)
-        if group in self._exports:
-            return self._exports[group]
-        program = None if self.component.foreign else self._program(group)
-        if program is None:
-            with TemporaryDirectory() as scratch:
-                made = self._export(group, Path(scratch))
-        else:
-            probes = load_probes(graph.file(PROBES))
-            made = Exported(program=program, probes=tuple(probes))
-        self._exports[group] = made
-        return made
+        if group not in self._exports:
+            self._exports[group] = self._exported_before(group)
+        return self._exports[group]
+
+    def _exported_before(self, group: Group) -> Exported:
+        """Return the program and the probes of an export of an earlier run."""
+        graph = self.store.find("onnx", self.graph_key(group))
+        if graph is not None and not self.component.foreign:
+            program = self._program(group)
+            if program is not None:
+                probes = tuple(load_probes(graph.file(PROBES)))
+                return Exported(program=program, probes=probes)
+        with TemporaryDirectory() as scratch:
+            return self._export(group, Path(scratch))
 
     def _program(self, group: Group) -> Program | None:
         """Return the program of a graph; None if it cannot be written or read."""
