@@ -117,6 +117,10 @@ def convert(
         _fail(msg, log)
     if not variant.converter:  # else only its own version must read the file
         _check_loads(target, component, log)
+    # MNN loads such a file without an error, and computes with other memory.
+    if words := file.lacking_mnn(target, folder / WEIGHTS):
+        msg = f"{component.name}: the MNN converter wrote too few weights: {words}"
+        _fail(msg, log)
     flags = [*built_in, *variant.flags]
     made_by = variant.converter or native or "wheel"
     bits = Counter(layer.bits for layer in file.stored(target))

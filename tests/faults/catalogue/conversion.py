@@ -85,7 +85,9 @@ FAULTS = (
     _converter(
         "converter-truncates-the-model", HALF_OF_THE_MODEL, "does not load", "crashed"
     ),
-    _converter("converter-truncates-weights", HALF_OF_THE_WEIGHTS, "weights"),
+    _converter(
+        "converter-truncates-weights", HALF_OF_THE_WEIGHTS, "wrote too few weights"
+    ),
     _converter("weights-off-by-four-bytes", OFF_BY_FOUR_BYTES, "shifted by one along"),
     _file(
         "stale-file",

@@ -269,12 +269,24 @@ pathlib.Path(target).write_text('x' * 99)
 pathlib.Path(target + '.weight').write_text('x' * 99)
 print('Converted Success!')
 """
+CUTS_WEIGHTS = f"""#!{sys.executable}
+import subprocess, sys, pathlib
+program = "import sys, MNN, _tools; _tools.mnnconvert(sys.argv)"
+subprocess.run([sys.executable, "-c", program, *sys.argv[1:]], check=True)
+target = sys.argv[sys.argv.index('--MNNModel') + 1]
+weights = pathlib.Path(target + '.weight')
+weights.write_bytes(weights.read_bytes()[:-1])
+"""
 
 
 @pytest.mark.parametrize(
     "bad",
-    [(DIES, ["left no file", "SIGSEGV"]), (WRITES_RUBBISH, ["does not load"])],
-    ids=["dies", "writes-rubbish"],
+    [
+        (DIES, ["left no file", "SIGSEGV"]),
+        (WRITES_RUBBISH, ["does not load"]),
+        (CUTS_WEIGHTS, ["wrote too few weights", "and that file has"]),
+    ],
+    ids=["dies", "writes-rubbish", "cuts-weights"],
 )
 def test_a_converter_that_fails_is_a_sentence(source, job, out, program, bad):
     text, words = bad
