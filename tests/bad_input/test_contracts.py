@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 RECIPE = """\
 import numpy as np
 import torch

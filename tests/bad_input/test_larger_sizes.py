@@ -10,6 +10,8 @@ import json
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 RECIPE = """\
 import numpy as np
 import torch

@@ -226,6 +226,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.slow
 def test_a_connection_that_stalls_while_a_value_comes_ends_in_time(project):
     (project.folder / "relay.py").write_text(RELAY)
     command = [sys.executable, str(project.folder / "relay.py"), "3000"]

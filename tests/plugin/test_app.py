@@ -6,6 +6,8 @@ import pytest
 
 from tests.plugin.project import CASES
 
+pytestmark = pytest.mark.slow
+
 VERSION = "9.9.9"
 RUNTIMES = ("MNN", "onnxruntime")
 

@@ -8,6 +8,8 @@ from harness.recipes.text.sample_texts import SENTENCES
 from tests.plugin.project import CONFIG, PARITY, TOLERANCES, Project
 from tests.unit.encoders import write_encoder, write_tokenizer
 
+pytestmark = pytest.mark.slow
+
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 SUITE = """\
 components = ["{component}"]

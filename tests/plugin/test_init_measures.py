@@ -12,6 +12,8 @@ import pytest
 from harness.commands.cli import main
 from harness.commands.init.measure import measure
 
+pytestmark = pytest.mark.slow
+
 DIGITS = Path(__file__).parents[2] / "fixtures" / "digits"
 
 

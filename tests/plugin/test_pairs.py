@@ -11,6 +11,8 @@ from harness.engine.run_folder import load_report
 from tests.plugin.drawing import only_onnxruntime, pipeline, write_drawing
 from tests.plugin.project import MAKING, PARITY, parity_without
 
+pytestmark = pytest.mark.slow
+
 SEEDS = 20
 READER = """\
 calls = []

@@ -12,6 +12,8 @@ from tests.plugin.drawing import STEPS, only_onnxruntime, write_drawing
 from tests.plugin.project import TOLERANCES, write_project
 from tests.unit import browser as chromiums
 
+pytestmark = pytest.mark.slow
+
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 PROMPTS = FEW + 2

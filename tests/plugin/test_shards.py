@@ -7,6 +7,8 @@ import pytest
 
 from tests.plugin.project import CASES, Project, write_project
 
+pytestmark = pytest.mark.slow
+
 OTHER = "vae_encoder"
 TWO = f'components = ["vae_decoder", "{OTHER}"]'
 

@@ -15,6 +15,11 @@ from harness.commands.doctor.examine import Status
 from harness.commands.doctor.targets import check_targets
 from tests.plugin.project import CASES, LIMIT_S, PARITY
 
+pytestmark = pytest.mark.slow
+
+MOMENTS = 20
+"""At which an agent is killed."""
+
 VENV = f"[target.venv]\ncommand = [{json.dumps(sys.executable)}]\n"
 ABSENT = '[target.venv]\ncommand = ["no-such-emulator"]\n'
 
@@ -108,10 +113,7 @@ def test_a_converter_that_cannot_be_installed_is_no_result(
     assert ended.has("the package index cannot be reached, or has no MNN"), ended.text
 
 
-@pytest.mark.parametrize(
-    "moments", [2, pytest.param(20, marks=pytest.mark.slow)], ids=["few", "many"]
-)
-def test_an_agent_that_is_killed_loses_nothing(quick, moments, tmp_path, monkeypatch):
+def test_an_agent_that_is_killed_loses_nothing(quick, tmp_path, monkeypatch):
     # Other tests put entries into the store that they share.
     monkeypatch.setenv("PARITY_STORE", str(tmp_path / "store"))
     run_on(quick, VENV)
@@ -121,7 +123,7 @@ def test_an_agent_that_is_killed_loses_nothing(quick, moments, tmp_path, monkeyp
     kept = entries(tmp_path / "store")
     drawn = random.Random(0)  # noqa: S311  # moments, no secrets
     killed = 0
-    for _ in range(4 * moments):
+    for _ in range(4 * MOMENTS):
         code, text, _ = killed_after(quick, drawn.uniform(0, lived_s))
         assert "Traceback" not in text
         assert rows_of(quick)[0] == rows[0]  # of the case that runs here
@@ -131,12 +133,12 @@ def test_an_agent_that_is_killed_loses_nothing(quick, moments, tmp_path, monkeyp
         # A command that never answered is a target that is not there, and is skipped.
         assert code == 2 or (code == 0 and "1 case skipped" in text), text
         killed += 1
-        if killed == moments:
+        if killed == MOMENTS:
             break
     again = quick.parity("run")
 
     assert again.code == 0, again.text
-    assert killed == moments
+    assert killed == MOMENTS
     assert entries(tmp_path / "store") == kept
     assert rows_of(quick) == rows
 
@@ -275,7 +277,6 @@ def test_doctor_runs_a_model_on_each_target(project, tmp_path, monkeypatch, how)
     assert "be kind" not in finding.says
 
 
-@pytest.mark.slow
 def test_a_case_on_a_target_is_tuned_accepted_and_gated_as_one_from_here(quick):
     case = f"{CASES[0]}@venv"
     run_on(quick, VENV)

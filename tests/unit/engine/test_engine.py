@@ -176,6 +176,7 @@ def test_a_second_run_makes_and_asks_nothing_and_measures_the_same(
     assert contents(engine.store) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [DYNAMO, TORCHSCRIPT], ids=["dynamo", "script"])
 def test_further_inputs_are_measured_as_if_they_had_been_there_at_first(
     source, tmp_path, settings

@@ -8,6 +8,8 @@ from harness.report.plans import why
 from tests.unit import browser as chromiums
 from tests.unit.found import cells
 
+pytestmark = pytest.mark.slow
+
 MIB = 2**20
 ALONE, FED_BACK = [40.0, 31.0, 35.0], [40.0, 30.5, 29.0]
 

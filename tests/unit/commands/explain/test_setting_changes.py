@@ -128,6 +128,7 @@ def places(tmp_path_factory):
     return suite, {case.id: case for case in load_suite(suite).cases}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
