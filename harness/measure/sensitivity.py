@@ -84,11 +84,8 @@ def effects(
 ) -> tuple[Arrays, dict[str, float | None]]:
     """Change each input alone, and measure the change of the outputs.
 
-    Args:
-        run: Network to call.
-        base: Value of every input.
-        changed: Another draw of each input that can be drawn differently.
-        limit_s: Seconds after which no further input is tried.
+    `changed` has another draw of each input that can be drawn differently. After
+    `limit_s` seconds no further input is tried.
 
     Returns:
         The outputs for `base`, and the effect of each input. The effect is the largest

@@ -145,14 +145,8 @@ def draw(
 ) -> np.ndarray:
     """Call the pipeline and return its pictures.
 
-    Args:
-        pipe: The pipeline that `assemble` returned.
-        pipeline: The pipeline's settings.
-        inputs: Stored ids, noise and pictures.
-        on_step: A function that is called after every step, and may replace its
-            latents.
-        decode: Whether to draw pictures, or stop at latents.
-        guidance_scale: The app's guidance scale; None for the pipeline's.
+    `on_step` is called after every step, and may replace its latents. Without `decode`
+    the result is the latents. `guidance_scale` is the app's; None for the pipeline's.
 
     Returns:
         Pictures ``[batch, height, width, 3]``, float32, 0 to 255 and not rounded; or

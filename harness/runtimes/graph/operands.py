@@ -46,15 +46,7 @@ the node reads the transpose.
 
 
 class Operands:
-    """Finds the operands of operators, in one sample.
-
-    Args:
-        trace: The values that the reference recorded.
-        probes: Probes of the program.
-        feeds: The sample's inputs.
-        graph: Path of the exported graph.
-
-    """
+    """Finds the operands of operators in one sample, whose inputs are `feeds`."""
 
     def __init__(
         self,

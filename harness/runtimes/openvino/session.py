@@ -138,14 +138,11 @@ class OpenVinoSession(AbstractContextManager["OpenVinoSession"]):
             )
             raise StageError(msg, outcome=Outcome.LOAD, log=str(error)) from error
 
-    def _compiled(
-        self, model: ov.Model, more: Mapping[str, str] | None = None
-    ) -> ov.CompiledModel:
+    def _compiled(self, model: ov.Model) -> ov.CompiledModel:
         config = {
             "INFERENCE_PRECISION_HINT": self._device.precision,
             "INFERENCE_NUM_THREADS": str(self._device.threads),
             "NUM_STREAMS": "1",
-            **(more or {}),
         }
         try:
             return self._core.compile_model(model, self._device.device.upper(), config)
@@ -213,10 +210,6 @@ def _ports(model: ov.Model) -> dict[str, Any]:
         for port in op.outputs()
         for name in port.get_names()
     }
-
-
-def _names(op: Any) -> set[str]:
-    return {name for port in op.outputs() for name in port.get_names()}
 
 
 def _batches(sizes: Mapping[str, int]) -> list[tuple[str, ...]]:

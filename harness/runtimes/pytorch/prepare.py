@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,7 +36,7 @@ from harness.measure.sensitivity import Run
 from harness.measure.trace import load_inputs
 from harness.recipes import recipe_module
 from harness.recipes.inputs import draw
-from harness.runtimes.foreign.lineup import line_up_converted, take_onnx
+from harness.runtimes.foreign.lineup import NAMES, line_up_converted, take_onnx
 from harness.runtimes.graph.check import check_graph
 from harness.runtimes.graph.onnx_graph import unread_inputs
 from harness.runtimes.pytorch.contract import effects_at
@@ -152,6 +152,22 @@ def refuse_not_finite(component: Component, module: torch.nn.Module) -> None:
     raise StageError(msg, outcome=Outcome.REFERENCE)
 
 
+def program_of(network: TracedNetwork, graph: Entry) -> Program:
+    """Return the program whose values a graph of the store carries.
+
+    Raises:
+        Exception: The exporter fails, or its program cannot be written or read.
+
+    """
+    names = Names.load(graph.path)
+    if names is None and network.settings.exporter == "torchscript":
+        return program_of_module(network.copy, network.example)
+    if names is None or names.by == NAMES:
+        with quiet():
+            return translate_once(network).program
+    return program_of_module(network.module, network.example)
+
+
 class Work(Stages):
     """One component's PyTorch stages; shared objects are made when first needed."""
 
@@ -219,24 +235,15 @@ class Work(Stages):
         """Return the program and the probes of an export of an earlier run."""
         graph = self.store.find("onnx", self.graph_key(group))
         if graph is not None and not self.component.foreign:
-            program = self._program(group)
-            if program is not None:
-                probes = tuple(load_probes(graph.file(PROBES)))
-                return Exported(program=program, probes=probes)
+            probes = tuple(load_probes(graph.file(PROBES)))
+            network = self.network(group)
+            if self.settings.exporter == "dynamo":
+                self.say("translating", "PyTorch's program")
+            # The error may be of any kind; a further export says what is wrong.
+            with suppress(Exception):
+                return Exported(program=program_of(network, graph), probes=probes)
         with TemporaryDirectory() as scratch:
             return self._export(group, Path(scratch))
-
-    def _program(self, group: Group) -> Program | None:
-        """Return the program of a graph; None if it cannot be written or read."""
-        network = self.network(group)
-        if self.settings.exporter == "torchscript":
-            return program_of_module(network.copy, network.example)
-        self.say("translating", "PyTorch's program")
-        try:
-            with quiet():
-                return translate_once(network).program
-        except Exception:  # noqa: BLE001  # of any kind; a further export says what is wrong
-            return None
 
     @property
     def module(self) -> torch.nn.Module:

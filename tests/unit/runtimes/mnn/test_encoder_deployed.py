@@ -24,7 +24,7 @@ from harness.recipes import describe, recipe_module
 from harness.recipes.inputs import draw
 from harness.runtimes.mnn.convert import convert
 from harness.runtimes.pytorch.export import export_onnx
-from harness.runtimes.session import load_backend
+from harness.runtimes.session import open_session
 from tests.unit.encoders import write_encoder
 
 pytestmark = pytest.mark.slow
@@ -80,9 +80,7 @@ def opened(folder, task, exporter, options=None):
     module = recipe_module(task).build(part)
     with ExitStack() as stack:
         sessions = [
-            stack.enter_context(
-                load_backend(name).open_session(file, Device(threads=1), names)
-            )
+            stack.enter_context(open_session(name, file, Device(threads=1), names))
             for name, file in files.items()
         ]
         yield part, module, sessions

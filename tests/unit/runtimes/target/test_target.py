@@ -17,7 +17,7 @@ from harness.core.outcome import Outcome
 from harness.core.runtime import runtimes
 from harness.engine.export_files import MODEL
 from harness.engine.host import Host
-from harness.runtimes.session import load_backend
+from harness.runtimes.session import open_session
 from harness.runtimes.target import agent, bundle_run, drive
 from harness.runtimes.target.traced import Sketched
 from tests.unit import nets
@@ -42,7 +42,7 @@ def measured(backend, path, device):
         where[name] = np.array(value)
 
     sizes = dict.fromkeys(made_in(backend, path), 1)
-    with load_backend(backend).open_session(path, device, OUTPUTS) as session:
+    with open_session(backend, path, device, OUTPUTS) as session:
         run = session.run(feeds)
         seen = session.watch(feeds, sizes, partial(keep, watched))
         session.isolate(feeds, dict(watched), partial(keep, alone))
@@ -127,7 +127,7 @@ def sent_files(path, folder):
         sent.append([])
         if at == 2:
             next(folder.glob(f"parity-agent-*/{drive.sha256(path)}")).write_bytes(b"")
-        with load_backend("onnxruntime").open_session(path, device(), OUTPUTS) as it:
+        with open_session("onnxruntime", path, device(), OUTPUTS) as it:
             it.run(nets.feeds(nets.BLOCKS))
         sent[-1].sort()
     return sent
@@ -175,9 +175,7 @@ def opened(path, command, source=None, stall_s=60.0):
         drive.source_of = partial(_changed, drive.source_of, *source)
     sizes = dict.fromkeys(made_in("onnxruntime", path), 1)
     try:
-        with load_backend("onnxruntime").open_session(
-            path, device(command), OUTPUTS
-        ) as session:
+        with open_session("onnxruntime", path, device(command), OUTPUTS) as session:
             session.watch(nets.feeds(nets.BLOCKS), sizes, lambda *_: None)
     except StageError as error:
         return error.outcome, str(error)
