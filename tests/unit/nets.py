@@ -2,13 +2,23 @@
 
 import json
 import shutil
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import onnx
 import torch
 from torch import nn
 
-from harness.core.case import Component, ExportSettings, Sample, Source, TensorSpec
+from harness.core.case import (
+    Component,
+    ExportSettings,
+    Sample,
+    Source,
+    TensorSpec,
+    Variant,
+)
+from harness.core.probes import Probe
 from harness.recipes.inputs import Array, draw
 from harness.runtimes.pytorch.export import Exported, export_onnx
 
@@ -140,6 +150,57 @@ def export(
     )
     example = tuple(torch.tensor(v) for v in feeds(component).values())
     return export_onnx(module, component, asked, example, folder)
+
+
+def to_mnn(
+    source: Path,
+    folder: Path,
+    part: Component = BLOCKS,
+    probes: Sequence[Probe] = (),
+    **variant: Any,
+) -> Path:
+    """Convert an exported file with the wheel's converter; return the new file."""
+    from harness.runtimes.mnn import MODEL
+    from harness.runtimes.mnn.convert import convert
+
+    asked = Variant(**{"name": "fp32", "backend": "mnn", "kind": "fp32", **variant})
+    convert(source, asked, folder, component=part, probes=probes, native=None)
+    return folder / MODEL
+
+
+def by_onnxruntime(
+    model: Path | bytes, feeds: Mapping[str, Array], *, optimised: bool = True
+) -> dict[str, Array]:
+    """Run a file, or the bytes of one, with one thread; return outputs by name."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    if not optimised:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    names = [value.name for value in session.get_outputs()]
+    return dict(zip(names, session.run(names, dict(feeds)), strict=True))
+
+
+def whole_graph(path: Path, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """Return every value of a graph by name, from one unoptimised run."""
+    proto = onnx.load(path)
+    given = {value.name for value in proto.graph.output}
+    made = (name for node in proto.graph.node for name in node.output if name)
+    proto.graph.output.extend(
+        onnx.ValueInfoProto(name=name) for name in made if name not in given
+    )
+    return by_onnxruntime(proto.SerializeToString(), feeds, optimised=False)
+
+
+def keeping(seen: dict[str, Array]) -> Callable[[str, Array], None]:
+    """Return a function that keeps a copy of each value that it gets, by name."""
+
+    def keep(name: str, value: Array) -> None:
+        seen[name] = value.copy()
+
+    return keep
 
 
 def component(

@@ -15,16 +15,15 @@ from harness.core.case import (
     Sample,
     Source,
     TensorSpec,
-    Variant,
 )
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.probes import load_probes
 from harness.recipes import describe, recipe_module
 from harness.recipes.inputs import draw
-from harness.runtimes.mnn.convert import convert
 from harness.runtimes.pytorch.export import export_onnx
 from harness.runtimes.session import open_session
+from tests.unit import nets
 from tests.unit.encoders import write_encoder
 
 pytestmark = pytest.mark.slow
@@ -57,16 +56,8 @@ def export(part, folder, attention="eager", **changes):
 
 def converted(part, source, folder):
     folder.mkdir()
-    flags = ("--optimizeLevel=2",)
-    convert(
-        source,
-        Variant(name="fp32", backend="mnn", kind="fp32", flags=flags),
-        folder,
-        component=part,
-        probes=load_probes(source.parent / "probes.json"),
-        native=None,
-    )
-    return folder / "model.mnn"
+    probes = load_probes(source.parent / "probes.json")
+    return nets.to_mnn(source, folder, part, probes, flags=("--optimizeLevel=2",))
 
 
 @contextmanager

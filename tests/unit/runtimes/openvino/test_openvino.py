@@ -8,7 +8,6 @@ from harness.core.case import Device, Variant
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.engine.export_files import MODEL as EXPORTED
-from harness.runtimes.onnxruntime.session import open_session as open_onnxruntime
 from harness.runtimes.openvino import MODEL, RUNTIME, WEIGHTS
 from harness.runtimes.openvino import session as module
 from harness.runtimes.openvino.convert import convert
@@ -45,13 +44,7 @@ def model(source, tmp_path_factory):
 @pytest.fixture(scope="module")
 def expected(source, feeds):
     """Every value of the exported graph, as ONNX Runtime computes it unoptimised."""
-    graph = onnx.load(source).graph
-    names = [name for node in graph.node for name in node.output if name]
-    seen = {}
-    with open_onnxruntime(source, Device(threads=1), OUTPUTS) as session:
-        sizes = dict.fromkeys(names, 1)
-        session.watch(feeds, sizes, lambda name, value: seen.update({name: +value}))
-    return seen
+    return nets.whole_graph(source, feeds)
 
 
 def largest_error(one, two):
@@ -88,9 +81,7 @@ def test_layers_are_those_of_the_exported_graph(
 
     with open_session(model, DEVICE, OUTPUTS) as session:
         bare = session.run(feeds)
-        made = session.watch(
-            feeds, sizes, lambda name, value: seen.update({name: value.copy()})
-        )
+        made = session.watch(feeds, sizes, nets.keeping(seen))
 
     real = [name for name in seen if expected[name].dtype == np.float32]
     assert len(real) > len(expected) / 2
@@ -108,9 +99,7 @@ def test_an_operator_alone_reads_the_values_that_are_given(model, feeds, expecte
     }
 
     with open_session(model, DEVICE, OUTPUTS) as session:
-        session.isolate(
-            feeds, given, lambda name, value: seen.update({name: value.copy()})
-        )
+        session.isolate(feeds, given, nets.keeping(seen))
 
     assert len(seen) > len(given) / 2
     for name, value in seen.items():
@@ -132,7 +121,7 @@ def test_a_wrong_given_value_reaches_its_readers_alone(source, model, feeds, exp
     seen = {}
 
     with open_session(model, DEVICE, OUTPUTS) as session:
-        session.isolate(feeds, given, lambda name, one: seen.update({name: one.copy()}))
+        session.isolate(feeds, given, nets.keeping(seen))
 
     wrong = {
         name

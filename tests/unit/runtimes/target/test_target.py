@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 
-from harness.core.case import Device, Target, Variant
+from harness.core.case import Device, Target
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.runtime import runtimes
@@ -38,14 +38,11 @@ def measured(backend, path, device):
     watched: dict[str, np.ndarray] = {}
     alone: dict[str, np.ndarray] = {}
 
-    def keep(where, name, value):
-        where[name] = np.array(value)
-
     sizes = dict.fromkeys(made_in(backend, path), 1)
     with open_session(backend, path, device, OUTPUTS) as session:
         run = session.run(feeds)
-        seen = session.watch(feeds, sizes, partial(keep, watched))
-        session.isolate(feeds, dict(watched), partial(keep, alone))
+        seen = session.watch(feeds, sizes, nets.keeping(watched))
+        session.isolate(feeds, dict(watched), nets.keeping(alone))
         return run, seen, watched, alone, session.ran
 
 
@@ -57,27 +54,12 @@ def made_in(backend, path):
     return [name for node in onnx.load(path).graph.node for name in node.output]
 
 
-def convert(source, folder):
-    from harness.runtimes.mnn.convert import convert as convert_to_mnn
-
-    return convert_to_mnn(
-        source,
-        Variant(name="fp32", backend="mnn", kind="fp32"),
-        folder,
-        component=nets.BLOCKS,
-        probes=(),
-        native=None,
-    )
-
-
 @pytest.fixture(scope="module")
-def files(blocks_files, tmp_path_factory, job):
+def files(mnn_file, tmp_path_factory):
     """A deployed file of each runtime that can run on a target."""
-    folder = tmp_path_factory.mktemp("mnn")
-    job(convert, blocks_files["dynamo"] / MODEL, folder)
     weights = tmp_path_factory.mktemp("external")
     nets.export(nets.Blocks(), nets.BLOCKS, weights, external_data=True)
-    return {"mnn": folder / "model.mnn", "onnxruntime": weights / MODEL}
+    return {"mnn": mnn_file, "onnxruntime": weights / MODEL}
 
 
 def bits(arrays):
