@@ -19,8 +19,10 @@ from harness.core.case import (
     Variant,
 )
 from harness.core.probes import Probe
+from harness.engine.store import Store
 from harness.recipes.inputs import Array, draw
-from harness.runtimes.pytorch.export import Exported, export_onnx
+from harness.runtimes.pytorch.export import Exported, TracedNetwork, export_onnx
+from harness.runtimes.pytorch.program import Program, program_of_export
 
 DIGITS = Path(__file__).parents[2] / "fixtures" / "digits"
 
@@ -125,6 +127,17 @@ class Blocks(nn.Module):
         return self.conv_out(tokens.transpose(1, 2).reshape(hidden.shape)), pooled
 
 
+class Calling(nn.Module):
+    """A network that is one function."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *tensors: torch.Tensor) -> Any:
+        return self.function(*tensors)
+
+
 def sizes(**changes: int) -> tuple[tuple[str, int], ...]:
     """Return a sample's sizes, as pairs."""
     return tuple(sorted({**SIZES, **changes}.items()))
@@ -149,7 +162,25 @@ def export(
         exporter=exporter, opset=opset, **{"dynamic": OPEN, **settings}
     )
     example = tuple(torch.tensor(v) for v in feeds(component).values())
-    return export_onnx(module, component, asked, example, folder)
+    return export_onnx(traced(module, component, asked, example), folder)
+
+
+def traced(
+    module: nn.Module,
+    component: Component,
+    settings: ExportSettings,
+    example: tuple[torch.Tensor, ...],
+    store: Path = Path("no-store"),
+) -> TracedNetwork:
+    """Return a network as an exporter gets it; an export alone needs no store."""
+    return TracedNetwork(
+        module=module,
+        copy=module,
+        component=component,
+        settings=settings,
+        example=example,
+        store=Store(root=store),
+    )
 
 
 def to_mnn(
@@ -194,13 +225,17 @@ def whole_graph(path: Path, feeds: Mapping[str, Array]) -> dict[str, Array]:
     return by_onnxruntime(proto.SerializeToString(), feeds, optimised=False)
 
 
-def keeping(seen: dict[str, Array]) -> Callable[[str, Array], None]:
-    """Return a function that keeps a copy of each value that it gets, by name."""
+class Seen(dict[str, Array]):
+    """The values that a session hands over, by name."""
 
-    def keep(name: str, value: Array) -> None:
-        seen[name] = value.copy()
+    def keep(self, name: str, value: Array) -> None:
+        """Keep a copy of a value."""
+        self[name] = value.copy()
 
-    return keep
+
+def by_graph(module: nn.Module, example: tuple[torch.Tensor, ...]) -> Program:
+    """Return a network's program as the dynamo exporter translates it."""
+    return program_of_export(torch.export.export(module, example))
 
 
 def component(

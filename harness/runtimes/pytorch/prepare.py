@@ -9,7 +9,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -40,13 +41,18 @@ from harness.runtimes.foreign.lineup import NAMES, line_up_converted, take_onnx
 from harness.runtimes.graph.check import check_graph
 from harness.runtimes.graph.onnx_graph import unread_inputs
 from harness.runtimes.pytorch.contract import effects_at
-from harness.runtimes.pytorch.export import Exported, export_onnx, quiet
+from harness.runtimes.pytorch.export import (
+    Exported,
+    TracedNetwork,
+    export_onnx,
+    quiet,
+)
 from harness.runtimes.pytorch.export_errors import refuse_adapters
 from harness.runtimes.pytorch.program import Program, own_path
 from harness.runtimes.pytorch.reference import check_mode, record_reference, run_of
 from harness.runtimes.pytorch.stages import Stages
 from harness.runtimes.pytorch.submodules import program_of_module
-from harness.runtimes.pytorch.translation import TracedNetwork, translate_once
+from harness.runtimes.pytorch.translation import translate_once
 
 
 def prepare(
@@ -168,19 +174,11 @@ def program_of(network: TracedNetwork, graph: Entry) -> Program:
     return program_of_module(network.module, network.example)
 
 
+@dataclass(eq=False)
 class Work(Stages):
     """One component's PyTorch stages; shared objects are made when first needed."""
 
-    def __init__(
-        self,
-        store: Store,
-        component: Component,
-        settings: ExportSettings,
-        device: Device,
-    ) -> None:
-        super().__init__(store, component, settings, device)
-        self._module: torch.nn.Module | None = None
-        self._exports: dict[Group, Exported] = {}
+    _exports: dict[Group, Exported] = field(default_factory=dict, init=False)
 
     def export(self, group: Group) -> Entry:
         """Return the graph that serves a group, exporting it if it is missing."""
@@ -245,18 +243,15 @@ class Work(Stages):
         with TemporaryDirectory() as scratch:
             return self._export(group, Path(scratch))
 
-    @property
+    @cached_property
     def module(self) -> torch.nn.Module:
         """The unmodified module."""
-        if self._module is None:
-            self.say("building", "PyTorch module")
-            recipe = recipe_module(self.component.recipe)
-            module = recipe.build(self.component)
-            check_mode(module, self.component)  # the exporter's own error is unclear
-            refuse_adapters(self.component, module)
-            refuse_not_finite(self.component, module)
-            self._module = module
-        return self._module
+        self.say("building", "PyTorch module")
+        module = recipe_module(self.component.recipe).build(self.component)
+        check_mode(module, self.component)  # the exporter's own error is unclear
+        refuse_adapters(self.component, module)
+        refuse_not_finite(self.component, module)
+        return module
 
     def network(self, group: Group) -> TracedNetwork:
         """Return the network as an export for a group sees it."""
@@ -293,10 +288,7 @@ class Work(Stages):
             return line_up_converted(graph.path, network, folder)
         self.say("exporting", f"opset {self.settings.opset}, {self.settings.exporter}")
         return export_onnx(
-            network.copy,
-            self.component,
-            self.settings,
-            network.example,
+            network,
             folder,
             effects=lambda: effects_at(
                 run_of(network.module, self.component, "cpu"),

@@ -50,7 +50,7 @@ def export(part, folder, attention="eager", **changes):
         torch.tensor(array) for array in draw(part, sample(**TRACED)).values()
     )
     folder.mkdir()
-    export_onnx(module, part, settings, example, folder)
+    export_onnx(nets.traced(module, part, settings, example), folder)
     return folder / "model.onnx"
 
 
@@ -190,9 +190,10 @@ def test_an_axis_that_the_export_froze_is_named(tmp_path, exporter, sizes, said)
         exporter=exporter, opset=EXPORTERS[exporter], dynamic=("batch", "tokens")
     )
     example = (torch.zeros(2, 10, dtype=torch.int32),)
+    module = Frozen(sizes).eval()
 
     with pytest.raises(StageError, match=said) as refused:
-        export_onnx(Frozen(sizes).eval(), part, settings, example, tmp_path)
+        export_onnx(nets.traced(module, part, settings, example), tmp_path)
 
     assert refused.value.outcome is Outcome.EXPORT
     assert "out of dynamic_axes" in str(refused.value)
