@@ -164,12 +164,12 @@ def not_installed(declared: Runtime, error: ModuleNotFoundError) -> StageError:
     return StageError(msg, outcome=Outcome.UNAVAILABLE)
 
 
+@dataclass(frozen=True, slots=True)
 class _Renamed:
     """A session of a file whose names, dtypes and scalars are not the recipe's."""
 
-    def __init__(self, session: Session, names: Names) -> None:
-        self._session = session
-        self._names = names
+    _session: Session
+    _names: Names
 
     @property
     def ran(self) -> Ran:

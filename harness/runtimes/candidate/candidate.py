@@ -326,8 +326,6 @@ def output_rows(
                 position=len(trace.places) + index,
                 op="output",
                 module="",
-                source="",
-                parents=(),
                 comparison=found,
                 looks=looks,
             )

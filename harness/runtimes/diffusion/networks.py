@@ -89,34 +89,28 @@ class Residents:
         self._loaded.pop(key).close()
 
 
+@dataclass(frozen=True, slots=True)
 class TorchNetwork:
     """A component's unmodified PyTorch module.
 
     `residents` holds it while there is memory. Noise floors need it in float64.
     """
 
-    def __init__(
-        self,
-        component: Component,
-        residents: Residents,
-        device: Device,
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
-        self._component = component
-        self._residents = residents
-        self._device = device
-        self._dtype = dtype
+    component: Component
+    residents: Residents
+    device: Device
+    dtype: torch.dtype = torch.float32
 
     def __call__(self, feeds: Mapping[str, torch.Tensor]) -> Tensors:
         """Run without gradients."""
-        component = self._component
-        weights = _weight_bytes(component) * self._dtype.itemsize // 4
-        module = self._residents.use((component, self._dtype), weights, self._load)
+        component = self.component
+        weights = _weight_bytes(component) * self.dtype.itemsize // 4
+        module = self.residents.use((component, self.dtype), weights, self._load)
         with torch.no_grad():
             made = as_tuple(
                 module(
                     *(
-                        placed(spec, feeds[spec.name], self._dtype, self._device)
+                        placed(spec, feeds[spec.name], self.dtype, self.device)
                         for spec in component.inputs
                     )
                 )
@@ -125,8 +119,8 @@ class TorchNetwork:
         return {name: value.cpu() for name, value in zip(names, made, strict=True)}
 
     def _load(self) -> Resident:
-        module = recipe_module(self._component.recipe).build(self._component)
-        module = module.to(self._device.device, self._dtype)
+        module = recipe_module(self.component.recipe).build(self.component)
+        module = module.to(self.device.device, self.dtype)
         return Resident(value=module, close=lambda: None)
 
 

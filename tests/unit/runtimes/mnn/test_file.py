@@ -64,10 +64,10 @@ def convert(folder):
 def watch(path, image):
     from harness.runtimes.mnn import session as mnn
 
-    seen = {}
+    seen = nets.Seen()
     device = Device(threads=1)
     with mnn.open_session(path, device, ["out"]) as session:
-        session.watch({"image": image}, dict.fromkeys(NAMED, 0), nets.keeping(seen))
+        session.watch({"image": image}, dict.fromkeys(NAMED, 0), seen.keep)
         isolated: dict[str, np.ndarray] = {}
         right = expected(image)
         given = {

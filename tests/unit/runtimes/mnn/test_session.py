@@ -38,11 +38,11 @@ def run(path, feeds, device=DEVICE, outputs=OUTPUTS):
 
 def watch(path, feeds):
     """The outputs unwatched, watched, and unwatched again; and what was seen."""
-    seen = {}
+    seen = nets.Seen()
 
     with open_session(path) as session:
         before = session.run(feeds)
-        watched = session.watch(feeds, Every(), nets.keeping(seen))
+        watched = session.watch(feeds, Every(), seen.keep)
         return before, watched, session.run(feeds), seen
 
 
@@ -215,15 +215,15 @@ def test_a_version_that_is_too_old_for_a_file_names_the_one_that_made_it(model):
 
 def isolated(path, feeds, shapes):
     """Watched values, and what their operators make of them again."""
-    own, again = {}, {}
+    own, again = nets.Seen(), nets.Seen()
     with open_session(path) as session:
-        session.watch(feeds, Every(), nets.keeping(own))
+        session.watch(feeds, Every(), own.keep)
         given = {
             name: value.reshape(shapes.get(name, value.shape))
             for name, value in own.items()
             if name in shapes or name.endswith("__matmul_converted")
         }
-        session.isolate(feeds, given, nets.keeping(again))
+        session.isolate(feeds, given, again.keep)
     return {name: own[name] for name in given}, again
 
 

@@ -52,10 +52,10 @@ def equal(one, two):
 @pytest.mark.parametrize("limit", [1, 4000, 2**40], indirect=True)
 def test_segments_give_the_bits_of_the_whole_graph(model, feeds, values):
     sizes = {name: value.nbytes for name, value in values.items()}
-    seen = {}
+    seen = nets.Seen()
 
     with open_session(model, DEVICE, OUTPUTS) as session:
-        made = session.watch(feeds, sizes, nets.keeping(seen))
+        made = session.watch(feeds, sizes, seen.keep)
 
     assert set(seen) == set(values)
     assert equal(seen, values)
@@ -221,22 +221,11 @@ def test_what_cannot_run_is_a_sentence(model, feeds, what):
                 session.watch(feeds, {}, print)
 
 
-def test_a_file_that_cannot_be_loaded_is_a_sentence(tmp_path, blocks_files):
-    data = (blocks_files["dynamo"] / MODEL).read_bytes()
-    graph = onnx.load_from_string(data)
-    graph.graph.node[0].op_type = "NoSuchOperator"
-    onnx.save(graph, tmp_path / MODEL)
-
-    with pytest.raises(StageError, match=r"refuses model\.onnx") as caught:
-        open_session(tmp_path / MODEL, DEVICE, OUTPUTS).__enter__()
-    assert caught.value.outcome is Outcome.LOAD
-
-
 def isolated(path, feeds, given):
     """What each operator makes of values that are given."""
-    seen = {}
+    seen = nets.Seen()
     with open_session(path, DEVICE, OUTPUTS) as session:
-        session.isolate(feeds, given, nets.keeping(seen))
+        session.isolate(feeds, given, seen.keep)
     return seen
 
 

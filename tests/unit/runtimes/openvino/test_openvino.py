@@ -77,11 +77,11 @@ def test_layers_are_those_of_the_exported_graph(
 ):
     monkeypatch.setattr(module, "_AT_ONCE_BYTES", at_once)
     sizes = {name: value.nbytes for name, value in expected.items()}
-    seen = {}
+    seen = nets.Seen()
 
     with open_session(model, DEVICE, OUTPUTS) as session:
         bare = session.run(feeds)
-        made = session.watch(feeds, sizes, nets.keeping(seen))
+        made = session.watch(feeds, sizes, seen.keep)
 
     real = [name for name in seen if expected[name].dtype == np.float32]
     assert len(real) > len(expected) / 2
@@ -93,13 +93,13 @@ def test_layers_are_those_of_the_exported_graph(
 
 
 def test_an_operator_alone_reads_the_values_that_are_given(model, feeds, expected):
-    seen = {}
+    seen = nets.Seen()
     given = {
         name: value for name, value in expected.items() if value.dtype == np.float32
     }
 
     with open_session(model, DEVICE, OUTPUTS) as session:
-        session.isolate(feeds, given, nets.keeping(seen))
+        session.isolate(feeds, given, seen.keep)
 
     assert len(seen) > len(given) / 2
     for name, value in seen.items():
@@ -118,10 +118,10 @@ def test_a_wrong_given_value_reaches_its_readers_alone(source, model, feeds, exp
         for name, one in expected.items()
         if one.dtype == np.float32
     }
-    seen = {}
+    seen = nets.Seen()
 
     with open_session(model, DEVICE, OUTPUTS) as session:
-        session.isolate(feeds, given, nets.keeping(seen))
+        session.isolate(feeds, given, seen.keep)
 
     wrong = {
         name
