@@ -38,13 +38,7 @@ _PROGRAM = ("measure", "runtimes/foreign", "runtimes/graph", "runtimes/pytorch")
 
 
 class Rewritten:
-    """One component of a suite, and whatever files are made of it.
-
-    Args:
-        stand: Of the suite.
-        component: Name.
-
-    """
+    """One component of a suite, and whatever files are made of it."""
 
     def __init__(self, stand: Stand, component: str) -> None:
         self.stand = stand

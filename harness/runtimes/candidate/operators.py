@@ -92,11 +92,9 @@ class Given(Mapping[str, "np.ndarray"]):
         return value.reshape(shape) if source != name and value.size else value
 
     def __iter__(self) -> Iterator[str]:
-        """Yield names in order of execution."""
         return iter(self._kinds)
 
     def __len__(self) -> int:
-        """Return the number of values."""
         return len(self._kinds)
 
 

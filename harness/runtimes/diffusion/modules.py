@@ -57,7 +57,6 @@ class Encoded:
     hidden_states: tuple[torch.Tensor, ...] = ()
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        """Return an output by number."""
         return self.outputs[index]
 
 

@@ -184,7 +184,6 @@ class OrtSession(AbstractContextManager["OrtSession"]):
             return list(_spent(profile, folder / "optimised.onnx"))
 
     def __exit__(self, *_: object) -> None:
-        """Close the file, however the `with` ends."""
         self.close()
 
     def close(self) -> None:

@@ -121,11 +121,6 @@ class OpenVinoSession(AbstractContextManager["OpenVinoSession"]):
                 on_value(name, value)
 
     def __exit__(self, *_: object) -> None:
-        """Close the file, however the `with` ends."""
-        self.close()
-
-    def close(self) -> None:
-        """Drop the compiled model."""
         self._deployed = None
 
     def _read(self) -> ov.Model:
