@@ -44,7 +44,7 @@ class Probe:
         op: Operator, ``aten.conv2d.default``, or the class name of a module.
         module: Module path in the checkpoint's names,
             ``down_blocks.0.resnets.0.conv1``.
-        source: Line of the model's code that called it,
+        source: Line of the model's code that called it, if it is known,
             ``diffusers/models/resnet.py:345``.
         onnx: Name of the value in the exported graph that holds it; empty if none does.
         parents: Names of the nearest computed values from which it was made.
@@ -58,9 +58,9 @@ class Probe:
     name: str
     position: int
     kind: Kind
-    op: str
-    module: str
-    source: str
+    op: str = ""
+    module: str = ""
+    source: str = ""
     onnx: str = ""
     parents: tuple[str, ...] = ()
     settings: tuple[tuple[str, Setting], ...] = ()

@@ -83,11 +83,8 @@ def link(
 ) -> list[Probe]:
     """Return each probe with the name of the exported value that holds it.
 
-    Args:
-        probes: Values of the program. The `onnx` of a duplicate names the original.
-        values: Values of the exported graph.
-        outputs: Output name of each program value that is an output of the graph.
-
+    The `onnx` of a duplicate names the original. `outputs` maps each program value that
+    is an output of the graph to its output name.
     """
     names = {value.name for value in values}
     repeats = {value.name: value.repeats for value in values if value.repeats}
@@ -191,11 +188,8 @@ def coverage_of(
 ) -> dict[str, Any]:
     """Count the computing operators that were compared in a run, as a record holds it.
 
-    Args:
-        probes: Values of the program.
-        compared: Exported values that were compared.
-        read_into: For each exported value, the values that are computed directly from
-            it.
+    `read_into` maps each exported value to the values that are computed directly from
+    it.
 
     Returns:
         ``computing``: operators that compute something from the inputs. ``aligned``:

@@ -72,11 +72,7 @@ class Attribution(msgspec.Struct, frozen=True, kw_only=True):
 def attribute(roles: Iterable[str], total: float, draw: Draw) -> Attribution:
     """Exchange roles one at a time, and return the share of each in the error.
 
-    Args:
-        roles: Roles that the candidate takes.
-        total: Mean squared error with the candidate in all of them.
-        draw: Function that measures the error with the candidate in other sets of
-            roles.
+    `total` is the mean squared error with the candidate in all of the roles.
 
     >>> power = {"unet": 9.0, "vae_decoder": 1.0}
     >>> found = attribute(power, 10.0, lambda roles: sum(power[r] for r in roles))

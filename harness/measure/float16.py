@@ -65,10 +65,7 @@ class _Extent:
 def scan(probes: Sequence[Probe], traces: Iterable[Trace]) -> tuple[Loss, ...]:
     """Return the values that float16 would lose, in order of execution.
 
-    Args:
-        probes: Probes of one exported graph.
-        traces: Recorded values of its samples. The worst sample counts.
-
+    The worst sample counts.
     """
     extents: dict[str, _Extent] = {}
     for trace in traces:

@@ -172,9 +172,7 @@ class Metric:
     def of(self, comparison: Comparison, rtol: float = 0.0) -> float | None:
         """Return the number of a comparison.
 
-        Args:
-            comparison: Measurements of a pair of values.
-            rtol: Rtol of the grid, for a metric with one number for each rtol.
+        `rtol` is one of the grid, for a metric with one number for each rtol.
 
         Returns:
             The number. It is NaN if it could not be measured, and None if the means to
@@ -221,11 +219,8 @@ class Metric:
     def times(self, one: float, two: float) -> float:
         """Return the ratio of two errors, given the numbers that measure them.
 
-        Args:
-            one: Number, or limit, of the first error.
-            two: Number, or limit, of the second error, which divides the first. If it
-                means no error, any error is infinitely many times as large.
-
+        Each number may also be a limit. If `two`, which divides, means no error, any
+        error is infinitely many times as large.
         """
         if self.scale is Scale.DECIBELS:
             if math.isinf(two):
@@ -241,12 +236,7 @@ class Metric:
     def strained(self, value: float, factor: float, decibels: float) -> float:
         """Return the number after the error has grown by some headroom.
 
-        Args:
-            value: Number before.
-            factor: Growth of the error as a factor, for all metrics but those in
-                decibels.
-            decibels: Growth of the error in decibels, for metrics in decibels.
-
+        The error of a metric in decibels grows by `decibels`, any other by `factor`.
         """
         if self.scale is Scale.DECIBELS:
             return value - decibels

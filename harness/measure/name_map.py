@@ -149,13 +149,8 @@ def match(
 ) -> Names:
     """Match a file's inputs and outputs with a component's.
 
-    Args:
-        component: Component whose `foreign` holds the suite's mapping.
-        file: Name of the file in messages.
-        inputs: Inputs of the file.
-        outputs: Outputs of the file.
-        whose: Function that is called before a file is refused, because the file may
-            belong to another component.
+    `file` is its name in messages. `whose` is called before a file is refused, because
+    the file may belong to another component.
 
     Returns:
         The names of both sides. `Names.by` is still empty.

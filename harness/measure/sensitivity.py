@@ -84,11 +84,8 @@ def effects(
 ) -> tuple[Arrays, dict[str, float | None]]:
     """Change each input alone, and measure the change of the outputs.
 
-    Args:
-        run: Network to call.
-        base: Value of every input.
-        changed: Another draw of each input that can be drawn differently.
-        limit_s: Seconds after which no further input is tried.
+    `changed` has another draw of each input that can be drawn differently. After
+    `limit_s` seconds no further input is tried.
 
     Returns:
         The outputs for `base`, and the effect of each input. The effect is the largest
@@ -137,7 +134,8 @@ def repeated(run: Run, feeds: Arrays, first: Arrays, times: int) -> float:
     The change from the `first` outputs is 0 if all bits are equal. It is infinite if a
     NaN or another shape appears.
     """
-    return max(largest_gap(first, run(feeds)) for _ in range(times))
+    runs = [run(feeds) for _ in range(times)]
+    return max(_gap(first[name], made[name]) for made in runs for name in first)
 
 
 def distance(expected: Arrays, actual: Arrays) -> float:
@@ -146,11 +144,6 @@ def distance(expected: Arrays, actual: Arrays) -> float:
     It is infinite if a shape differs, or if an output changes from zeros.
     """
     return max(_relative(expected[name], actual[name]) for name in expected)
-
-
-def largest_gap(one: Arrays, two: Arrays) -> float:
-    """Return the largest difference of any output; 0 if all values are equal."""
-    return max(_gap(one[name], two[name]) for name in one)
 
 
 def nearby(value: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:

@@ -64,11 +64,7 @@ class Difference:
 def difference(expected: np.ndarray, actual: np.ndarray) -> Difference:
     """Return how a stored weight differs.
 
-    Args:
-        expected: PyTorch's weight, float32, of any shape.
-        actual: Stored weight in the same shape and orientation, float32. It must differ
-            from `expected`.
-
+    Both are float32, of the same shape and orientation, and must differ.
     """
     error = actual - expected
     size = _rms(expected)

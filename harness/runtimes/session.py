@@ -123,33 +123,35 @@ class ClockedSession(Session, Protocol):
         """Run as deployed so many times; return each operator's median time."""
 
 
-class Backend(Protocol):
-    """The functions that a backend module offers."""
+@contextmanager
+def open_session(
+    backend: str, path: Path, device: Device, outputs: Sequence[str]
+) -> Iterator[Session]:
+    """Load the file at `path`; the session is closed at the end of the ``with``.
 
-    def open_session(
-        self, path: Path, device: Device, outputs: Sequence[str]
-    ) -> AbstractContextManager[Session]:
-        """Load the file at `path`; the session is closed at the end of the ``with``.
-
-        Raises:
-            StageError: The runtime refuses the file, or the device is not there.
-
-        """
-
-
-def load_backend(name: str) -> Backend:
-    """Import the backend called `name`.
+    The session of a foreign model uses the recipe's names in place of the file's.
 
     Raises:
-        StageError: Its package is not installed.
+        StageError: The runtime called `backend` is not installed, it refuses the file,
+            or the device is not there.
 
     """
-    declared = runtime(name)
+    declared = runtime(backend)
     try:
         module: Any = importlib.import_module(f"{declared.package}.session")
     except ModuleNotFoundError as error:
         raise not_installed(declared, error) from error
-    return _Opener(name, module)
+    names = Names.load(path.parent)
+    own = names.own_outputs if names else outputs
+    opened: AbstractContextManager[Session]
+    if device.target is not None and device.target.trace:  # it ran elsewhere
+        from harness.runtimes.target.traced import Traced
+
+        opened = Traced(path, backend, device, own)
+    else:
+        opened = module.open_session(path, device, own)
+    with opened as session:
+        yield session if names is None else _Renamed(session, names)
 
 
 def not_installed(declared: Runtime, error: ModuleNotFoundError) -> StageError:
@@ -162,35 +164,12 @@ def not_installed(declared: Runtime, error: ModuleNotFoundError) -> StageError:
     return StageError(msg, outcome=Outcome.UNAVAILABLE)
 
 
-class _Opener:
-    """A backend whose sessions use the recipe's names in place of the file's."""
-
-    def __init__(self, name: str, backend: Backend) -> None:
-        self._name, self._backend = name, backend
-
-    @contextmanager
-    def open_session(
-        self, path: Path, device: Device, outputs: Sequence[str]
-    ) -> Iterator[Session]:
-        names = Names.load(path.parent)
-        own = names.own_outputs if names else outputs
-        opened: AbstractContextManager[Session]
-        if device.target is not None and device.target.trace:  # it ran elsewhere
-            from harness.runtimes.target.traced import Traced
-
-            opened = Traced(path, self._name, device, own)
-        else:
-            opened = self._backend.open_session(path, device, own)
-        with opened as session:
-            yield session if names is None else _Renamed(session, names)
-
-
+@dataclass(frozen=True, slots=True)
 class _Renamed:
     """A session of a file whose names, dtypes and scalars are not the recipe's."""
 
-    def __init__(self, session: Session, names: Names) -> None:
-        self._session = session
-        self._names = names
+    _session: Session
+    _names: Names
 
     @property
     def ran(self) -> Ran:

@@ -21,12 +21,7 @@ _ELEMENTWISE = ("Sigmoid", "Tanh", "Erf", "Relu", "Sqrt")
 
 
 class Graph:
-    """An ONNX graph that is changed in place.
-
-    Args:
-        model: With its weights in it.
-
-    """
+    """An ONNX graph, with its weights in it, that is changed in place."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self.model = model

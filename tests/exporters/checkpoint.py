@@ -16,11 +16,8 @@ OLDER = "text_model."
 def write_checkpoint(folder: Path, *, older_names: bool) -> Path:
     """Write the folder that `SOURCE` describes, with the weights of seed 0.
 
-    Args:
-        folder: To write.
-        older_names: Name the text encoder's weights as the exporter's transformers
-            does; this one's names it takes for no weights at all, and draws others.
-
+    With `older_names` the text encoder's weights are named as by the exporter's
+    transformers, which takes this one's names for no weights at all, and draws others.
     """
     from safetensors.numpy import load_file, save_file
     from transformers import CLIPTextModel

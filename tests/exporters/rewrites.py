@@ -68,19 +68,13 @@ LARGE = ("controlnet", "controlled_unet")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """One rewritten file in one runtime.
+    """One rewritten file in one runtime; `rewrite` is a tool or an algebra.
 
-    Attributes:
-        network: Suite and component.
-        rewrite: A tool or an algebra.
-        backend: Runtime.
-        by: How its values were lined up; empty where it was refused before.
-        fault: What was planted first; empty in a clean file.
-        failed: Whether a check failed, or the file was refused.
-        converts: Whether there is a deployed file at all.
-        said: The words of a run that failed, and of values that are other ones.
-        took_s: Seconds.
-
+    `by` is how its values were lined up; it is empty where it was refused before.
+    `fault` is what was planted first; it is empty in a clean file. `failed` is whether
+    a check failed or the file was refused, and `converts` whether there is a deployed
+    file at all. `said` has the words of a run that failed, and of values that are other
+    ones.
     """
 
     network: str
@@ -97,10 +91,7 @@ class Tried:
 class Rewrites:
     """Makes and runs rewritten files; a context manager, for it owns processes.
 
-    Args:
-        store: Folder of what networks need.
-        python: Has the tools; None for algebra alone.
-
+    `python` has the tools; it is None for algebra alone.
     """
 
     def __init__(self, store: Path, python: str | None) -> None:

@@ -27,9 +27,10 @@ from harness.measure.trace import load_inputs
 from harness.runtimes.foreign import lineup
 from harness.runtimes.foreign.lineup import NAMES, take_onnx
 from harness.runtimes.pytorch.contract import Sample
+from harness.runtimes.pytorch.export import TracedNetwork
 from harness.runtimes.pytorch.prepare import Work
 from harness.runtimes.pytorch.reference import record_reference
-from harness.runtimes.pytorch.translation import TracedNetwork, translate_once
+from harness.runtimes.pytorch.translation import translate_once
 from tests.faults.stand import Stand
 from tests.faults.trial import Trial
 
@@ -37,13 +38,7 @@ _PROGRAM = ("measure", "runtimes/foreign", "runtimes/graph", "runtimes/pytorch")
 
 
 class Rewritten:
-    """One component of a suite, and whatever files are made of it.
-
-    Args:
-        stand: Of the suite.
-        component: Name.
-
-    """
+    """One component of a suite, and whatever files are made of it."""
 
     def __init__(self, stand: Stand, component: str) -> None:
         self.stand = stand

@@ -4,32 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from typing import Any
 
 from harness.core.case import Component, Device
 from harness.engine.deployed import Deployed
 from harness.measure.trace import OUTPUT, load_inputs, open_trace
 from harness.runtimes.candidate import candidate
 from harness.runtimes.candidate.candidate import run_candidate
-from harness.runtimes.session import Backend, Session, load_backend
+from harness.runtimes.session import Session, open_session
 from tests.faults.peers import PEERS, tells
 
 Wrap = Callable[[Session], Session]
-
-
-class Between:
-    """A backend whose sessions are wrapped."""
-
-    def __init__(self, backend: Backend, wrap: Wrap) -> None:
-        self._backend = backend
-        self._wrap = wrap
-
-    @contextmanager
-    def open_session(
-        self, path: Path, device: Device, outputs: Sequence[str]
-    ) -> Iterator[Session]:
-        with self._backend.open_session(path, device, outputs) as session:
-            yield self._wrap(session)
 
 
 def run_wrapped(  # noqa: PLR0917  # what `run_candidate` gets, and `wrap`
@@ -41,8 +26,14 @@ def run_wrapped(  # noqa: PLR0917  # what `run_candidate` gets, and `wrap`
     wrap: Wrap,
 ) -> dict[str, object]:
     """Do what `run_candidate` does, with something between it and the runtime."""
+
+    @contextmanager
+    def between(*given: Any) -> Iterator[Session]:
+        with open_session(*given) as session:
+            yield wrap(session)
+
     # This process is forked for this job alone.
-    candidate.load_backend = lambda name: Between(load_backend(name), wrap)
+    candidate.open_session = between
     return run_candidate(case, component, device, backend, deployed)
 
 
@@ -57,8 +48,7 @@ def run_peers(
     told = {}
     outputs = [spec.name for spec in component.outputs]
     path = file.artifact.path / file.model
-    opened = load_backend(backend).open_session(path, device, outputs)
-    with opened as bare:
+    with open_session(backend, path, device, outputs) as bare:
         session = wrap(bare) if wrap else bare
         for reading in file.readings:
             trace = open_trace(reading.reference.path)

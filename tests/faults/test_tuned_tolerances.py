@@ -18,7 +18,7 @@ from harness.core.settings import Settings
 from harness.engine.export_files import MODEL
 from harness.measure.trace import load_inputs, open_trace
 from harness.runtimes.candidate.candidate import output_rows
-from harness.runtimes.session import load_backend
+from harness.runtimes.session import open_session
 from harness.suite.judge import Judge
 from harness.suite.suite import load_suite
 
@@ -65,9 +65,7 @@ def judged(artifacts, tmp_path_factory):
             onnx.save(graph, path)
         names = [spec.name for spec in case.component.outputs]
         rows = []
-        with load_backend(case.backend).open_session(
-            path, case.device, names
-        ) as session:
+        with open_session(case.backend, path, case.device, names) as session:
             for reading in prepared.values():
                 made = session.run(load_inputs(reading.inputs, case.component))
                 trace = open_trace(reading.reference.path)

@@ -7,19 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.core.case import Component, Device, ExportSettings, Group, Sample
-from harness.core.entry import Entry
 from harness.core.probes import load_probes
 from harness.engine.deployed import Reading
 from harness.engine.export_files import PROBES
-from harness.engine.keys import onnx_key
 from harness.engine.store import Store
-from harness.measure.name_map import Names
-from harness.runtimes.foreign.lineup import NAMES
 from harness.runtimes.pytorch.export import Exported
-from harness.runtimes.pytorch.prepare import Work, ask_device
-from harness.runtimes.pytorch.program import Program
-from harness.runtimes.pytorch.submodules import program_of_module
-from harness.runtimes.pytorch.translation import translate_once
+from harness.runtimes.pytorch.prepare import Work, ask_device, program_of
 
 
 class Recording(Work):
@@ -29,31 +22,15 @@ class Recording(Work):
         super().__init__(*given)  # type: ignore[arg-type]  # as `Work` has them
         self._kept = kept
 
-    def exported(self, group: Group) -> Exported:
+    def _exported_before(self, group: Group) -> Exported:
         """Return a group's program as it was kept, or as the module shows it."""
-        if group in self._exports:
-            return self._exports[group]
-        graph = Store(root=self._kept).find(
-            "onnx", onnx_key(self.component, self.settings, dict(group.shapes))
-        )
+        kept = Store(root=self._kept)
+        graph = kept.find("onnx", self.graph_key(group))
         assert graph is not None, f"{self.component.name} was not exported"
-        made = Exported(
-            program=program_of(self, Store(root=self._kept), graph, group),
+        return Exported(
+            program=program_of(replace(self.network(group), store=kept), graph),
             probes=tuple(load_probes(graph.file(PROBES))),
         )
-        self._exports[group] = made
-        return made
-
-
-def program_of(work: Work, kept: Store, graph: Entry, group: Group) -> Program:
-    """Return the program of a graph, translated once for all machines."""
-    network = replace(work.network(group), store=kept)
-    names = Names.load(graph.path)
-    if names is None and work.settings.exporter == "torchscript":
-        return program_of_module(network.copy, network.example)
-    if names is None or names.by == NAMES:
-        return translate_once(network).program
-    return program_of_module(network.module, network.example)
 
 
 def prepare(
@@ -62,7 +39,7 @@ def prepare(
     """Export a component once, and keep its program (`torch`)."""
     ask_device(Device())
     work = Work(Store(root=root), component, settings, Device())
-    program_of(work, work.store, work.export(group), group)
+    program_of(work.network(group), work.export(group))
 
 
 def record(  # noqa: PLR0917  # one job's whole circumstances

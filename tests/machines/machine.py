@@ -18,14 +18,7 @@ _MKL = {"default": "COMPATIBLE", "avx2": "AVX2", "avx512": "AVX512"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """One combination of instruction sets and threads.
-
-    Attributes:
-        aten: One of `ATEN`.
-        onednn: One of `ONEDNN`.
-        threads: Threads that PyTorch uses.
-
-    """
+    """One combination of PyTorch's threads and instruction sets."""
 
     aten: str
     onednn: str
@@ -50,11 +43,8 @@ def machines(here: str) -> tuple[Machine, ...]:
     """Return every combination that can run here.
 
     Any first few of them differ in all three, and the first ones have the smallest
-    instruction sets, which a machine of today is not.
-
-    Args:
-        here: The largest of `ATEN` that this machine has.
-
+    instruction sets, which a machine of today is not. `here` is the largest of `ATEN`
+    that this machine has.
     """
     can_run = ATEN[: ATEN.index(here) + 1]
     return tuple(machine for machine in _turned() if machine.aten in can_run)

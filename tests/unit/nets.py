@@ -2,15 +2,27 @@
 
 import json
 import shutil
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import onnx
 import torch
 from torch import nn
 
-from harness.core.case import Component, ExportSettings, Sample, Source, TensorSpec
+from harness.core.case import (
+    Component,
+    ExportSettings,
+    Sample,
+    Source,
+    TensorSpec,
+    Variant,
+)
+from harness.core.probes import Probe
+from harness.engine.store import Store
 from harness.recipes.inputs import Array, draw
-from harness.runtimes.pytorch.export import Exported, export_onnx
+from harness.runtimes.pytorch.export import Exported, TracedNetwork, export_onnx
+from harness.runtimes.pytorch.program import Program, program_of_export
 
 DIGITS = Path(__file__).parents[2] / "fixtures" / "digits"
 
@@ -115,6 +127,17 @@ class Blocks(nn.Module):
         return self.conv_out(tokens.transpose(1, 2).reshape(hidden.shape)), pooled
 
 
+class Calling(nn.Module):
+    """A network that is one function."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *tensors: torch.Tensor) -> Any:
+        return self.function(*tensors)
+
+
 def sizes(**changes: int) -> tuple[tuple[str, int], ...]:
     """Return a sample's sizes, as pairs."""
     return tuple(sorted({**SIZES, **changes}.items()))
@@ -139,7 +162,80 @@ def export(
         exporter=exporter, opset=opset, **{"dynamic": OPEN, **settings}
     )
     example = tuple(torch.tensor(v) for v in feeds(component).values())
-    return export_onnx(module, component, asked, example, folder)
+    return export_onnx(traced(module, component, asked, example), folder)
+
+
+def traced(
+    module: nn.Module,
+    component: Component,
+    settings: ExportSettings,
+    example: tuple[torch.Tensor, ...],
+    store: Path = Path("no-store"),
+) -> TracedNetwork:
+    """Return a network as an exporter gets it; an export alone needs no store."""
+    return TracedNetwork(
+        module=module,
+        copy=module,
+        component=component,
+        settings=settings,
+        example=example,
+        store=Store(root=store),
+    )
+
+
+def to_mnn(
+    source: Path,
+    folder: Path,
+    part: Component = BLOCKS,
+    probes: Sequence[Probe] = (),
+    **variant: Any,
+) -> Path:
+    """Convert an exported file with the wheel's converter; return the new file."""
+    from harness.runtimes.mnn import MODEL
+    from harness.runtimes.mnn.convert import convert
+
+    asked = Variant(**{"name": "fp32", "backend": "mnn", "kind": "fp32", **variant})
+    convert(source, asked, folder, component=part, probes=probes, native=None)
+    return folder / MODEL
+
+
+def by_onnxruntime(
+    model: Path | bytes, feeds: Mapping[str, Array], *, optimised: bool = True
+) -> dict[str, Array]:
+    """Run a file, or the bytes of one, with one thread; return outputs by name."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    if not optimised:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    names = [value.name for value in session.get_outputs()]
+    return dict(zip(names, session.run(names, dict(feeds)), strict=True))
+
+
+def whole_graph(path: Path, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """Return every value of a graph by name, from one unoptimised run."""
+    proto = onnx.load(path)
+    given = {value.name for value in proto.graph.output}
+    made = (name for node in proto.graph.node for name in node.output if name)
+    proto.graph.output.extend(
+        onnx.ValueInfoProto(name=name) for name in made if name not in given
+    )
+    return by_onnxruntime(proto.SerializeToString(), feeds, optimised=False)
+
+
+class Seen(dict[str, Array]):
+    """The values that a session hands over, by name."""
+
+    def keep(self, name: str, value: Array) -> None:
+        """Keep a copy of a value."""
+        self[name] = value.copy()
+
+
+def by_graph(module: nn.Module, example: tuple[torch.Tensor, ...]) -> Program:
+    """Return a network's program as the dynamo exporter translates it."""
+    return program_of_export(torch.export.export(module, example))
 
 
 def component(

@@ -30,7 +30,7 @@ from harness.core.outcome import Outcome
 from harness.core.pipeline import Pipeline, RoleFile
 from harness.engine.host import report_progress
 from harness.measure.trace import load_inputs
-from harness.runtimes.session import Ran, Session, load_backend
+from harness.runtimes.session import Ran, Session, open_session
 
 if TYPE_CHECKING:
     import numpy as np
@@ -191,7 +191,7 @@ def _file(file: RoleFile, feeds: Mapping[str, np.ndarray]) -> Iterator[Loaded]:
 def _opened(file: RoleFile) -> AbstractContextManager[Session]:
     outputs = [spec.name for spec in file.component.outputs]
     path = file.artifact.file(file.model)
-    return load_backend(file.backend).open_session(path, file.device, outputs)
+    return open_session(file.backend, path, file.device, outputs)
 
 
 def _check(subject: str, component: Component, made: Mapping[str, np.ndarray]) -> None:

@@ -16,7 +16,7 @@ from harness.engine.artifacts import Artifacts, native_converter
 from harness.engine.environments import available, no_version, python_of
 from harness.engine.run import open_store
 from harness.engine.worker_pool import WorkerPool
-from harness.runtimes.session import load_backend
+from harness.runtimes.session import open_session
 from harness.suite.suite import Suite
 
 _UNKNOWN = {
@@ -95,7 +95,7 @@ def open_file(path: Path, backend: str, device: Device, outputs: Sequence[str]) 
         StageError: The runtime refuses it, or is not what the device asks for.
 
     """
-    with load_backend(backend).open_session(path, device, outputs):
+    with open_session(backend, path, device, outputs):
         pass
 
 

@@ -127,7 +127,7 @@ def _run_on(name: str, asked: Device) -> dict[str, Any]:
     """
     import numpy as np
 
-    from harness.runtimes.session import load_backend
+    from harness.runtimes.session import open_session
 
     declared = runtime(name)
     exported = Path("exported", "model.onnx")
@@ -154,7 +154,7 @@ def _run_on(name: str, asked: Device) -> dict[str, Any]:
                 probes=(),
                 native=None,
             )
-        with load_backend(name).open_session(path, asked, ["y"]) as session:
+        with open_session(name, path, asked, ["y"]) as session:
             result = session.run(feeds)["y"]
             version, detail = session.ran.version, dict(session.ran.detail)
     except StageError as error:

@@ -125,10 +125,7 @@ QuickGELU."""
 def gelu_form(expected: np.ndarray, error: np.ndarray) -> str:
     """Return a message about the form that replaced GELU, from GELU's values.
 
-    Args:
-        expected: Values of GELU, float64.
-        error: Candidate minus `expected`.
-
+    `expected` has GELU's values in float64, and `error` the candidate's minus these.
     """
     magnitude = np.abs(error)
     # Above 1 the value of GELU is nearly equal to its argument.

@@ -45,11 +45,7 @@ understood."""
 def forms(it: Operation, expected: np.ndarray, actual: np.ndarray) -> Iterator[Form]:
     """Yield other forms of an operator with their messages, specific ones first.
 
-    Args:
-        it: Operator with its inputs.
-        expected: PyTorch's value, float64.
-        actual: Value of the candidate. A form with a free number is fitted to it.
-
+    `expected` is in float64. A form with a free number is fitted to `actual`.
     """
     if made := _FORMS.get(it.op):
         yield from made(it, expected, actual)

@@ -122,11 +122,7 @@ class _Convolution:
 def weights_fit(it: Operation, expected: np.ndarray, apart: float) -> bool:
     """Whether the graph's weight is known to give PyTorch's value of a convolution.
 
-    Args:
-        it: Operator with its inputs.
-        expected: Value of PyTorch.
-        apart: Root mean square of the error to explain.
-
+    `apart` is the root mean square of the error to explain.
     """
     own = _Convolution.of(it, expected)
     return own is not None and rms(own.run(own.weight) - expected) <= _TENTH * apart

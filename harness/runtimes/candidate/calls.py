@@ -19,7 +19,7 @@ from harness.core.record import OUTPUTS, Row
 from harness.core.runtime import runtime
 from harness.measure.error_patterns.rules import beyond_noise
 from harness.measure.sensitivity import Arrays, Run
-from harness.runtimes.session import load_backend
+from harness.runtimes.session import open_session
 from harness.runtimes.target.traced import about
 
 STALE = "the same answer as to an earlier sample: a buffer that was not written again"
@@ -43,15 +43,8 @@ def with_wrong_call(
     stay as they are if none is found, if the file cannot run here, or if the values are
     of no dump: a bundle makes the calls of a session.
 
-    Args:
-        rows: Rows, also of other files.
-        backend: The runtime's name.
-        path: The deployed file.
-        device: The device that the values are from.
-        outputs: Names of the file's outputs.
-        feeds: Inputs of each sample, in order.
-        made: Outputs of each sample in the dump.
-
+    `rows` may have rows of other files. `feeds` has the inputs of each sample, in
+    order, and `made` its outputs in the dump.
     """
     trace = device.target.trace if device.target else ""
     if not trace or about(Path(trace))["samples"]:
@@ -79,7 +72,7 @@ def with_wrong_call(
     words = ""
     with (
         suppress(StageError),
-        load_backend(backend).open_session(path, here, outputs) as session,
+        open_session(backend, path, here, outputs) as session,
     ):
         before = (earlier[-1], feeds[earlier[-1]]) if earlier else ("", {})
         given = {row.probe: made[sample][row.probe] for row in off}
@@ -93,13 +86,9 @@ def wrong_call(
 ) -> str:
     """Return which input a call had as 0, or from an earlier sample; empty if none.
 
-    Args:
-        run: Runs the file here.
-        feeds: The inputs that the call should have had, by name.
-        given: The outputs that it gave, by name; those that are off.
-        before: Name of the sample before; empty if there is none.
-        earlier: The inputs of the sample before; none if there is none.
-
+    `feeds` are the inputs that the call should have had, and `given` those of its
+    outputs that are off. `before` names the sample before, and `earlier` has its
+    inputs; both are empty if there is none.
     """
     right = run(feeds)
     wrong = {name: _rms(right[name], value) for name, value in given.items()}

@@ -38,7 +38,7 @@ from harness.runtimes.candidate.calls import STALE, with_wrong_call
 from harness.runtimes.candidate.contract import ask_file, frozen
 from harness.runtimes.graph.onnx_graph import read_into
 from harness.runtimes.graph.operands import Operands
-from harness.runtimes.session import SAMPLE, load_backend
+from harness.runtimes.session import SAMPLE, open_session
 from harness.runtimes.target.traced import Sketched
 
 DESCRIBED, LOOKED_AT = 32, 2**25
@@ -63,7 +63,6 @@ def run_candidate(
         StageError: The artifact is damaged, or the runtime refuses it or the run.
 
     """
-    backend = load_backend(backend_name)
     taken: dict[str, Any] | None = None
     rows: list[Row] = []
     coverages: list[dict[str, Any]] = []
@@ -78,7 +77,7 @@ def run_candidate(
         outputs = [spec.name for spec in has.outputs]
         taken = about(names, Names.load(file.probes.parent)) if names else None
         size = f"{round(file.artifact.size_bytes / 2**20)} MB"
-        with backend.open_session(path, device, outputs) as session:
+        with open_session(backend_name, path, device, outputs) as session:
             deployed_outputs: dict[str, Mapping[str, np.ndarray]] = {}
             for reading in file.readings:
                 check_artifact(reading.inputs)
@@ -184,13 +183,8 @@ def _lineage(probes: Sequence[Probe], rows: Sequence[Row]) -> dict[str, Any]:
 class Watcher:
     """Compares each value with the reference's while the runtime still has it.
 
-    Args:
-        sample: The sample that the runtime runs.
-        trace: The reference's values for the sample.
-        probes: Probes with the exported graph's values that carry them.
-        operands: Finds the operands of a value's operator; None where they do not
-            matter, since the operator's inputs are the candidate's own.
-
+    Without `operands` an error is described without PyTorch's operator: the inputs of
+    the candidate's operator are its own.
     """
 
     def __init__(
@@ -332,8 +326,6 @@ def output_rows(
                 position=len(trace.places) + index,
                 op="output",
                 module="",
-                source="",
-                parents=(),
                 comparison=found,
                 looks=looks,
             )

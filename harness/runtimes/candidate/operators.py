@@ -23,7 +23,7 @@ from harness.measure.trace import load_inputs, open_trace
 from harness.runtimes.candidate.candidate import Watcher
 from harness.runtimes.graph.attributes import differing_attributes
 from harness.runtimes.graph.operands import Operands
-from harness.runtimes.session import load_backend
+from harness.runtimes.session import open_session
 
 if TYPE_CHECKING:
     import numpy as np
@@ -58,7 +58,7 @@ def run_isolated(
 
     report_progress("isolating", case, reading.sample)
     path = file.artifact.file(file.model)
-    with load_backend(backend_name).open_session(path, device, outputs) as session:
+    with open_session(backend_name, path, device, outputs) as session:
         session.watch(feeds, watcher.sizes, note)
         session.isolate(feeds, Given(watcher, kinds), watcher.on_value)
     said = differing_attributes(probes, file.graph)
@@ -77,10 +77,7 @@ def _both(said: str, looks: str) -> str:
 class Given(Mapping[str, "np.ndarray"]):
     """The reference's values under a runtime's names, in its dtypes; read when needed.
 
-    Args:
-        watcher: Knows the reference's value for each of the runtime's names.
-        kinds: The runtime's name of a value to the dtype and shape that it had.
-
+    `kinds` has the dtype and shape that each value had, by the runtime's name.
     """
 
     def __init__(self, watcher: Watcher, kinds: Mapping[str, Kind]) -> None:
@@ -95,11 +92,9 @@ class Given(Mapping[str, "np.ndarray"]):
         return value.reshape(shape) if source != name and value.size else value
 
     def __iter__(self) -> Iterator[str]:
-        """Yield names in order of execution."""
         return iter(self._kinds)
 
     def __len__(self) -> int:
-        """Return the number of values."""
         return len(self._kinds)
 
 

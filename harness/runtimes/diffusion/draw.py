@@ -5,15 +5,20 @@ There is no denoising loop here: a pipeline is assembled from its roles and call
 
 from __future__ import annotations
 
+import sys
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import diffusers
 import numpy as np
 import torch
 
+from harness.core.errors import StageError
+from harness.core.outcome import Outcome
 from harness.core.pipeline import INPAINT, SD, SD3, SDXL, Pipeline, Sampling
 from harness.recipes.checkpoint import read_index, tokenizer_of
 from harness.runtimes.diffusion.inputs import PipelineInputs
@@ -25,7 +30,6 @@ from harness.runtimes.diffusion.modules import (
     UNetRole,
     VaeRole,
 )
-from harness.runtimes.diffusion.noise import stored_noise
 from harness.runtimes.diffusion.schedule import make_scheduler
 
 if TYPE_CHECKING:
@@ -145,14 +149,8 @@ def draw(
 ) -> np.ndarray:
     """Call the pipeline and return its pictures.
 
-    Args:
-        pipe: The pipeline that `assemble` returned.
-        pipeline: The pipeline's settings.
-        inputs: Stored ids, noise and pictures.
-        on_step: A function that is called after every step, and may replace its
-            latents.
-        decode: Whether to draw pictures, or stop at latents.
-        guidance_scale: The app's guidance scale; None for the pipeline's.
+    `on_step` is called after every step, and may replace its latents. Without `decode`
+    the result is the latents. `guidance_scale` is the app's; None for the pipeline's.
 
     Returns:
         Pictures ``[batch, height, width, 3]``, float32, 0 to 255 and not rounded; or
@@ -209,6 +207,51 @@ def draw(
     if not decode:
         return np.asarray(made)
     return np.asarray(made, dtype=np.float32) * np.float32(FULL_SCALE)
+
+
+@contextmanager
+def stored_noise(noise: np.ndarray, *users: object) -> Iterator[None]:
+    """Make pipelines and schedulers draw stored noise, in order.
+
+    A seed gives other noise on another device, in another dtype, and from another
+    library.
+
+    Args:
+        noise: Noise ``[draws, batch, channels, height, width]``, float32, unit
+            variance.
+        users: Objects whose modules call diffusers' ``randn_tensor``.
+
+    Raises:
+        StageError: More noise is drawn than is stored, or noise of another shape.
+
+    """
+    left = iter(noise)
+
+    def draw(
+        shape: tuple[int, ...],
+        generator: object = None,
+        device: object = None,
+        dtype: torch.dtype | None = None,
+        layout: object = None,
+    ) -> torch.Tensor:
+        del generator, device, layout
+        drawn = next(left, None)
+        if drawn is None or drawn.shape != tuple(shape):
+            stored = "none is left" if drawn is None else f"stored is {drawn.shape}"
+            msg = f"The pipeline draws noise of shape {tuple(shape)}, and {stored}."
+            raise StageError(msg, outcome=Outcome.RUN)
+        return torch.from_numpy(drawn.copy()).to(dtype)
+
+    modules: dict[str, Any] = {
+        module.__name__: module
+        for user in users
+        for cls in type(user).__mro__
+        if hasattr(module := sys.modules[cls.__module__], "randn_tensor")
+    }
+    with ExitStack() as stack:
+        for module in modules.values():
+            stack.enter_context(patch.object(module, "randn_tensor", draw))
+        yield
 
 
 def _batch(

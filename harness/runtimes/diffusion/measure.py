@@ -145,14 +145,8 @@ def measure(
 ) -> MeasuredPictures:
     """Run free-running and teacher-forced, compare, and find which roles cause errors.
 
-    Args:
-        case: Name of the case, with which every message begins.
-        pipeline: The pipeline.
-        inputs: The inputs that the reference had.
-        reference: PyTorch's run.
-        candidates: Role to its network; PyTorch's networks have the other roles.
-        torch_networks: PyTorch's network for every role.
-        say: A function that gets each progress message.
+    `candidates` has the networks of some roles; PyTorch's networks have the others.
+    `say` gets each progress message.
 
     Raises:
         StageError: The schedule differs, a runtime refuses to run, or the reader fails.
@@ -419,11 +413,8 @@ def reader_of(path: str) -> Reader | None:
 def read_picture(reader: Reader, path: str, shown: str, picture: np.ndarray) -> str:
     """Return a reader's text about a picture.
 
-    Args:
-        reader: The function.
-        path: The function's name in the suite.
-        shown: Name of the picture.
-        picture: Picture, uint8 ``[height, width, 3]``.
+    `path` is the reader's name in the suite, and `shown` that of the picture, which is
+    uint8 ``[height, width, 3]``.
 
     Raises:
         StageError: The reader raised an exception; the message names both.

@@ -57,7 +57,6 @@ class Encoded:
     hidden_states: tuple[torch.Tensor, ...] = ()
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        """Return an output by number."""
         return self.outputs[index]
 
 
@@ -198,15 +197,9 @@ class ControlNetRole(ControlNetModel):
 class VaeRole(_Role):
     """Replaces the autoencoder: an encoder that never samples, and a decoder.
 
-    Args:
-        encoder: Network from picture to latents; None where no picture is encoded.
-        decoder: Network from latents to picture.
-        source: Source of the configuration.
-        dtype: Dtype of the pipeline.
-        factors: Role to the factor by which it scales latents, where that is not the
-            configuration's.
-        tiling: Whether to decode tiles, which diffusers cuts and blends.
-
+    `encoder` is None where no picture is encoded. `factors` has the factors by which
+    roles scale latents, where those are not the configuration's. With `tiling` it
+    decodes tiles, which diffusers cuts and blends.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ from harness.engine.needs import REMEMBERED_BYTES
 from harness.recipes import recipe_module, weight_folders
 from harness.recipes.checkpoint import likely_files
 from harness.runtimes.pytorch.program import as_tuple, placed
-from harness.runtimes.session import Session, load_backend
+from harness.runtimes.session import Session, open_session
 
 Tensors = dict[str, torch.Tensor]
 
@@ -89,39 +89,28 @@ class Residents:
         self._loaded.pop(key).close()
 
 
+@dataclass(frozen=True, slots=True)
 class TorchNetwork:
     """A component's unmodified PyTorch module.
 
-    Args:
-        component: The component whose module is built.
-        residents: Holds the module while there is memory.
-        device: The device on which the module runs.
-        dtype: ``float32``, or ``float64`` for noise floors.
-
+    `residents` holds it while there is memory. Noise floors need it in float64.
     """
 
-    def __init__(
-        self,
-        component: Component,
-        residents: Residents,
-        device: Device,
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
-        self._component = component
-        self._residents = residents
-        self._device = device
-        self._dtype = dtype
+    component: Component
+    residents: Residents
+    device: Device
+    dtype: torch.dtype = torch.float32
 
     def __call__(self, feeds: Mapping[str, torch.Tensor]) -> Tensors:
         """Run without gradients."""
-        component = self._component
-        weights = _weight_bytes(component) * self._dtype.itemsize // 4
-        module = self._residents.use((component, self._dtype), weights, self._load)
+        component = self.component
+        weights = _weight_bytes(component) * self.dtype.itemsize // 4
+        module = self.residents.use((component, self.dtype), weights, self._load)
         with torch.no_grad():
             made = as_tuple(
                 module(
                     *(
-                        placed(spec, feeds[spec.name], self._dtype, self._device)
+                        placed(spec, feeds[spec.name], self.dtype, self.device)
                         for spec in component.inputs
                     )
                 )
@@ -130,8 +119,8 @@ class TorchNetwork:
         return {name: value.cpu() for name, value in zip(names, made, strict=True)}
 
     def _load(self) -> Resident:
-        module = recipe_module(self._component.recipe).build(self._component)
-        module = module.to(self._device.device, self._dtype)
+        module = recipe_module(self.component.recipe).build(self.component)
+        module = module.to(self.device.device, self.dtype)
         return Resident(value=module, close=lambda: None)
 
 
@@ -144,13 +133,7 @@ def _weight_bytes(component: Component) -> int:
 
 
 class SessionNetwork:
-    """A deployed file in its runtime.
-
-    Args:
-        role_file: The file, and the device and settings to run it with.
-        residents: Holds the file's session while there is memory.
-
-    """
+    """A deployed file in its runtime; `residents` holds its session while they can."""
 
     def __init__(self, role_file: RoleFile, residents: Residents) -> None:
         self._role_file = role_file
@@ -175,7 +158,7 @@ class SessionNetwork:
         file, stack = self._role_file, ExitStack()
         outputs = [spec.name for spec in file.component.outputs]
         path = file.artifact.file(file.model)
-        session = load_backend(file.backend).open_session(path, file.device, outputs)
+        session = open_session(file.backend, path, file.device, outputs)
         return Resident(value=stack.enter_context(session), close=stack.close)
 
 
@@ -209,10 +192,7 @@ class Remembered:
     Where roles are exchanged, the same network gets the same bits again and again, and
     need not run again. A measured network always runs.
 
-    Args:
-        network: The network, which runs when the inputs are new.
-        limit_bytes: Largest size of the outputs that are kept.
-
+    `limit_bytes` is the largest size of the outputs that are kept.
     """
 
     def __init__(self, network: Network, limit_bytes: int = REMEMBERED_BYTES) -> None:

@@ -67,14 +67,9 @@ def compare_pairs(
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Draw pairs until the verdict is clear, or until all are drawn.
 
-    Args:
-        pipeline: The pipeline, which says how many pairs there are.
-        inputs: Its inputs, which have the picture that it begins with.
-        candidates: Role to the deployed file's network; PyTorch has the other roles.
-        store: The store that keeps PyTorch's pictures.
-        device: Device of PyTorch.
-        residents: Holds networks while there is memory.
-        say: A function that gets each progress message.
+    `inputs` has the picture that each pair begins with. `candidates` has the networks
+    of deployed files in some roles; PyTorch has the others. `store` keeps PyTorch's
+    pictures, and `say` gets each progress message.
 
     Returns:
         The errors of every pair, as a record has them; and file name to PNG of the

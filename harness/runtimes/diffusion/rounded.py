@@ -39,12 +39,8 @@ def drawing_effects(
 
     The pipeline has one picture for each prompt.
 
-    Args:
-        given: The trials; their component has the role.
-        pipeline: The pipeline.
-        role: Role of the rounded network; PyTorch's own networks have the others.
-        inputs: Store entry with the pipeline's token ids and noise.
-        limit_gib: Memory in GiB that networks may take; None for what is there.
+    The trials' component has the `role`; PyTorch's own networks have the others.
+    `limit_gib` is the memory in GiB that networks may take; None for what is there.
 
     Raises:
         StageError: PyTorch cannot run on the device.

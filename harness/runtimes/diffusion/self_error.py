@@ -34,14 +34,8 @@ def draw_self(  # noqa: PLR0917  # a worker's arguments have no names
 
     The networks compute in `dtype`; latents and the scheduler stay in float32.
 
-    Args:
-        root: Folder of the store, which gets one entry.
-        pipeline: The pipeline.
-        inputs: Its stored inputs.
-        reference: PyTorch's stored float32 pictures.
-        device: Device of PyTorch.
-        dtype: ``bfloat16`` or ``float16``.
-        limit_gib: Memory that may be used, in GiB; None or 0 for all that there is.
+    `dtype` is ``bfloat16`` or ``float16``. `limit_gib` is the memory that may be used,
+    in GiB; None or 0 for all that there is.
 
     Raises:
         StageError: PyTorch cannot run a network in this dtype.

@@ -165,7 +165,6 @@ def probes_of_file(path: Path) -> tuple[Probe, ...]:
                 kind=kind,
                 op=node.op_type,
                 module=value.origin.replace("/", "."),
-                source="",
                 onnx=value.name,
                 parents=tuple(before),
             )

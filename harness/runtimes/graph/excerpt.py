@@ -143,9 +143,7 @@ def _cut(
 
 def _of_output(name: str, probes: Sequence[Probe]) -> Probe:
     """Return the probe of the value that is an output; a new one if none is."""
-    made = Probe(
-        name=name, position=0, kind=Kind.COMPUTE, op="output", module="", source=""
-    )
+    made = Probe(name=name, position=0, kind=Kind.COMPUTE, op="output")
     return replace(wanted_values(probes).get(name, made), onnx=name)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,28 +46,14 @@ the node reads the transpose.
 """
 
 
+@dataclass(frozen=True)
 class Operands:
-    """Finds the operands of operators, in one sample.
+    """Finds the operands of operators in one sample; `path` is the exported graph's."""
 
-    Args:
-        trace: The values that the reference recorded.
-        probes: Probes of the program.
-        feeds: The sample's inputs.
-        graph: Path of the exported graph.
-
-    """
-
-    def __init__(
-        self,
-        trace: Trace,
-        probes: Sequence[Probe],
-        feeds: Mapping[str, np.ndarray],
-        graph: Path,
-    ) -> None:
-        self._trace = trace
-        self._probes = probes
-        self._feeds = feeds
-        self._path = graph
+    trace: Trace
+    probes: Sequence[Probe]
+    feeds: Mapping[str, np.ndarray]
+    path: Path
 
     def of(self, probe: Probe) -> Operation:
         """Return a value's operator with those of its tensors that are available."""
@@ -87,10 +74,10 @@ class Operands:
 
     def _value(self, name: str) -> np.ndarray | None:
         """Return a value as recorded, or as the program's view of another value."""
-        if name in self._trace:
-            return self._trace[name]
-        if name in self._feeds:
-            return self._feeds[name]
+        if name in self.trace:
+            return self.trace[name]
+        if name in self.feeds:
+            return self.feeds[name]
         probe = self._named.get(name)
         moves = {Kind.MOVE, Kind.IDENTITY}
         if probe is None or probe.kind not in moves or not probe.arguments:
@@ -103,9 +90,9 @@ class Operands:
     def _others(self, shape: tuple[int, ...]) -> Iterator[Form]:
         """Yield inputs and computed values of a shape, in order."""
         tried = 0
-        computed = (p.name for p in self._probes if p.kind in {Kind.COMPUTE, Kind.MOVE})
-        for name in (*self._feeds, *computed):
-            place = self._trace.places.get(name)
+        computed = (p.name for p in self.probes if p.kind in {Kind.COMPUTE, Kind.MOVE})
+        for name in (*self.feeds, *computed):
+            place = self.trace.places.get(name)
             if place is not None and (place.shape != shape or place.is_mask):
                 continue
             value = self._value(name)
@@ -132,12 +119,12 @@ class Operands:
 
     @cached_property
     def _named(self) -> dict[str, Probe]:
-        return {probe.name: probe for probe in self._probes}
+        return {probe.name: probe for probe in self.probes}
 
     @cached_property
     def _graph(self) -> onnx.GraphProto | None:
         try:
-            return onnx.load(self._path, load_external_data=False).graph
+            return onnx.load(self.path, load_external_data=False).graph
         except Exception:  # noqa: BLE001  # protobuf's own; a foreign .mnn file has no graph
             return None
 
@@ -147,7 +134,7 @@ class Operands:
 
     @cached_property
     def _values(self) -> dict[str, str]:
-        return value_names(self._probes)
+        return value_names(self.probes)
 
     @cached_property
     def _tensors(self) -> dict[str, onnx.TensorProto]:
@@ -175,7 +162,7 @@ class Operands:
     def _read(self, name: str) -> np.ndarray:
         tensor = onnx.TensorProto()
         tensor.CopyFrom(self._tensors[name])  # what is read from its file goes again
-        return onnx.numpy_helper.to_array(tensor, str(self._path.parent))
+        return onnx.numpy_helper.to_array(tensor, str(self.path.parent))
 
 
 def moved(probe: Probe, value: np.ndarray) -> np.ndarray | None:

@@ -33,6 +33,44 @@ _GELU = "--useGeluApproximation=0"
 _ROUNDED = ("int8-weights", "int4-weights")
 _DEFAULTS = (EXACT, "deploy")
 
+# ``MNNConvert --help`` and ``Interpreter.hpp`` document the settings of the converter
+# and its sessions. A hint is tried with 0.
+_TRIED_HINTS = (
+    (
+        "winograd_memory_level",
+        "MNN convolves by Winograd's method with large tiles, which rounds more",
+    ),
+    ("geometry_compute_mask", "MNN merges moves of memory"),
+    ("dynamic_quant_options", "MNN quantizes activations as it goes"),
+    ("attention_option", "how MNN's fused attention holds keys and values"),
+)
+_TRIED_FLAGS = (
+    (_GELU, "the converter puts an approximation in the place of GELU", ("deploy",)),
+    (
+        "--convertMatmulToConv=0",
+        "a matrix product runs as a convolution",
+        (EXACT, "fused", "deploy"),
+    ),
+    ("--optimizeLevel=0", "the converter rewrites the graph", _DEFAULTS),
+    ("--optimizeLevel=2", "the converter holds back a rewrite", _DEFAULTS),
+    ("--optimizePrefer=2", "a rewrite that prefers size", _DEFAULTS),
+    ("--keepInputFormat=0", "the layout of the inputs", _DEFAULTS),
+    ("--groupConvNative", "how grouped convolutions are split", _DEFAULTS),
+    ("--alignDenormalizedValue=0", "denormal weights are set to zero", _DEFAULTS),
+    (
+        "--weightQuantBlock=32",
+        "one scale serves a whole channel of weights",
+        _ROUNDED,
+    ),
+    (
+        "--weightQuantAsymmetric=1",
+        "weights are rounded symmetrically about zero",
+        _ROUNDED,
+    ),
+    ("--hqq", "weights are rounded one by one", _ROUNDED),
+)
+"""Flags of the converter, each with its cause and the variants to try it in."""
+
 _WINOGRAD = """\
 # MNN convolves by Winograd's method in large tiles, which rounds more: the decoder of a
 # healthy VAE was 62 floors off, and is 3 with this hint. The app must give it as well
@@ -113,79 +151,12 @@ RUNTIME = Runtime(
         flag="--compressionParamsFile=",
         module=f"{__name__}.layers",
     ),
-    # ``MNNConvert --help`` and ``Interpreter.hpp`` document the settings of the
-    # converter and its sessions.
     settings=(
-        Setting(
-            name="winograd_memory_level",
-            value=0,
-            cause="MNN convolves by Winograd's method with large tiles, which rounds "
-            "more",
+        *(Setting(name=name, value=0, cause=cause) for name, cause in _TRIED_HINTS),
+        *(
+            Setting(name=n, cause=cause, kinds=kinds)
+            for n, cause, kinds in _TRIED_FLAGS
         ),
-        Setting(
-            name="geometry_compute_mask", value=0, cause="MNN merges moves of memory"
-        ),
-        Setting(
-            name="dynamic_quant_options",
-            value=0,
-            cause="MNN quantizes activations as it goes",
-        ),
-        Setting(
-            name="attention_option",
-            value=0,
-            cause="how MNN's fused attention holds keys and values",
-        ),
-        Setting(
-            name=_GELU,
-            cause="the converter puts an approximation in the place of GELU",
-            kinds=("deploy",),
-        ),
-        Setting(
-            name="--convertMatmulToConv=0",
-            cause="a matrix product runs as a convolution",
-            kinds=(EXACT, "fused", "deploy"),
-        ),
-        Setting(
-            name="--optimizeLevel=0",
-            cause="the converter rewrites the graph",
-            kinds=_DEFAULTS,
-        ),
-        Setting(
-            name="--optimizeLevel=2",
-            cause="the converter holds back a rewrite",
-            kinds=_DEFAULTS,
-        ),
-        Setting(
-            name="--optimizePrefer=2",
-            cause="a rewrite that prefers size",
-            kinds=_DEFAULTS,
-        ),
-        Setting(
-            name="--keepInputFormat=0",
-            cause="the layout of the inputs",
-            kinds=_DEFAULTS,
-        ),
-        Setting(
-            name="--groupConvNative",
-            cause="how grouped convolutions are split",
-            kinds=_DEFAULTS,
-        ),
-        Setting(
-            name="--alignDenormalizedValue=0",
-            cause="denormal weights are set to zero",
-            kinds=_DEFAULTS,
-        ),
-        Setting(
-            name="--weightQuantBlock=32",
-            cause="one scale serves a whole channel of weights",
-            kinds=_ROUNDED,
-        ),
-        Setting(
-            name="--weightQuantAsymmetric=1",
-            cause="weights are rounded symmetrically about zero",
-            kinds=_ROUNDED,
-        ),
-        Setting(name="--hqq", cause="weights are rounded one by one", kinds=_ROUNDED),
     ),
     rename="--bizCode=",
     features=r"The device supports?\b.*fp16:.*",

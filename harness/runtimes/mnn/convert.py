@@ -69,16 +69,10 @@ def convert(
 ) -> dict[str, object]:
     """Convert the ONNX file at `source` into the empty `folder`.
 
-    Args:
-        source: Path of the exported model.
-        variant: The variant. Its own flags come after those of its kind, so that they
-            win.
-        folder: The folder that gets ``model.mnn`` and ``model.mnn.weight``.
-        component: The component, whose inputs and outputs the file must have.
-        probes: Probes that name the module of an unsupported operator.
-        native: A native converter to use instead of the wheel's.
-        calibration: Sets of inputs by name, for MNN's offline quantization; empty for a
-            variant that is not calibrated.
+    The variant's own flags come after those of its kind, so that they win. `probes`
+    name the module of an unsupported operator. `native` is a converter to use instead
+    of the wheel's. `calibration` has sets of inputs by name, for MNN's offline
+    quantization; it is empty for a variant that is not calibrated.
 
     Returns:
         The converter's flags, its name, and the number of layers by their bits.

@@ -65,13 +65,8 @@ class MnnDriver:
     ) -> int:
         """Run with a callback after every operator, and return MNN's error code.
 
-        Args:
-            feeds: Inputs by name.
-            show: Takes each wanted value while it is in memory.
-            wanted: Names of the wanted values.
-            made: Names of operators, to the names of the values that they make.
-            suffix: What a name may have behind the name of a wanted value.
-
+        `wanted` names the values to show; a name may have `suffix` behind it. `made`
+        has the names of operators, to the names of the values that they make.
         """
         self._fill(feeds)
         failure: list[BaseException] = []

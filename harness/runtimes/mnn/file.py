@@ -130,9 +130,7 @@ def lacking_mnn(path: Path, beside: Path) -> str:
 
     MNN itself reads past the end of a file that is too short, and computes with that.
 
-    Args:
-        path: Path of the ``.mnn`` file.
-        beside: Path of the file that holds its weights; it may be missing.
+    `beside` is the file that holds the weights of `path`; it may be missing.
 
     Returns:
         The sentence; empty where `beside` holds all weights that `path` needs.

@@ -51,10 +51,7 @@ class Integers:
 def integers_of(weights: np.ndarray, bits: int) -> Integers:
     """Return the integers to which the converter rounds weights.
 
-    Args:
-        weights: Weights of a layer, float32 ``[channels, ...]``.
-        bits: Number of bits of an integer, from 2 to 8.
-
+    `weights` are float32 ``[channels, ...]``, and `bits` is from 2 to 8.
     """
     flat = weights.reshape(len(weights), -1)
     lowest = -(2 ** (bits - 1))
@@ -96,13 +93,7 @@ def choices(layer: StoredLayer) -> tuple[int, ...]:
 
 
 def float_weights(model: Path, layer: StoredLayer) -> np.ndarray:
-    """Return the weights of a layer of a float32 file, float32 ``[channels, weights]``.
-
-    Args:
-        model: Path of the ``.mnn`` file; its weights lie beside it.
-        layer: One of the file's layers, with 32 bits.
-
-    """
+    """Return a layer's weights in a float32 file, float32 ``[channels, weights]``."""
     count = layer.sizes[0] // np.dtype(np.float32).itemsize
     beside = model.with_name(f"{model.name}{WEIGHTS.removeprefix(MODEL)}")
     offset = layer.begin or 0
@@ -113,10 +104,7 @@ def float_weights(model: Path, layer: StoredLayer) -> np.ndarray:
 def stored_bytes(layer: StoredLayer, bits: int) -> int:
     """Return the bytes that the converter stores for a layer with a number of bits.
 
-    Args:
-        layer: A layer of a float32 file.
-        bits: Number of bits of a weight; 32 for the layer as it is.
-
+    With 32 `bits` the layer stays as it is, in float32.
     """
     if bits == layer.bits:
         return layer.stored_bytes
@@ -133,10 +121,7 @@ def stored_bytes(layer: StoredLayer, bits: int) -> int:
 def spent_on(layer: StoredLayer, spent: Sequence[Spent]) -> dict[str, float]:
     """Return the seconds of the operators of a layer, by their kinds.
 
-    Args:
-        layer: A layer of a float32 file.
-        spent: Times of the operators of that file, or of one with fewer bits.
-
+    The times are those of the layer's file, or of one with fewer bits.
     """
     return {one.kind: one.took_s for one in spent if one.name == layer.name}
 
@@ -144,9 +129,7 @@ def spent_on(layer: StoredLayer, spent: Sequence[Spent]) -> dict[str, float]:
 def plan_text(bits: Mapping[str, int]) -> str:
     """Return the text of a file for the converter's ``--compressionParamsFile``.
 
-    Args:
-        bits: Number of bits of each layer by its name; 32 leaves it in float32.
-
+    32 bits leave a layer in float32.
     """
     layers = [
         {"opName": name, "weight": [{"name": name, "bits": number % 32}]}

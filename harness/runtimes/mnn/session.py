@@ -163,7 +163,6 @@ class MnnSession(AbstractContextManager["MnnSession"]):
         ]
 
     def __exit__(self, *_: object) -> None:
-        """Close the file, however the `with` ends."""
         self.close()
 
     def close(self) -> None:

@@ -173,10 +173,8 @@ def _store_in_half(
 
     The tool quantizes constant weights alone, so it leaves these as they are.
 
-    Args:
-        graph: The graph, with its weights.
-        names: Names of the values that the layers make.
-        kept: Names of nodes that stay in float32.
+    `names` are those of the values that the layers make. Nodes in `kept` stay in
+    float32.
 
     Raises:
         StageError: A name is not that of a value that a layer makes.

@@ -15,11 +15,8 @@ def remedy(device: str) -> dict[str, str]:
 def cuda_remedy(driver: str, built_with: str) -> str:
     """Return one sentence about what CUDA lacks; versions are written as ``13.0``.
 
-    Args:
-        driver: The newest CUDA version that the driver runs.
-        built_with: The CUDA version that onnxruntime-gpu was built with; empty if it
-            was built without CUDA.
-
+    `driver` is the newest version that the driver runs. `built_with` is that of
+    onnxruntime-gpu; it is empty if that was built without CUDA.
     """
     if not built_with:
         return "This build of ONNX Runtime has no CUDA: install onnxruntime-gpu."

@@ -29,12 +29,8 @@ Aside = dict[str, onnx.TensorProto]
 def halve(source: Path, folder: Path, kept: Sequence[str]) -> None:
     """Write the model at `source` in float16 to `folder`, inputs and outputs float32.
 
-    Args:
-        source: Path of a model; its weights may be in files beside it.
-        folder: The folder that gets the model, and one file of weights if the source
-            has such files.
-        kept: Names of nodes that stay in float32.
-
+    Nodes in `kept` stay in float32. Weights in files beside `source` are written to one
+    file beside the model.
     """
     logging.getLogger().setLevel(logging.ERROR)
     model = onnx.load(source, load_external_data=False)

@@ -96,13 +96,7 @@ def choices(layer: WeightLayer) -> tuple[int, ...]:
 
 
 def float_weights(model: Path, layer: WeightLayer) -> np.ndarray:
-    """Return the weights of a layer as PyTorch has them, float32 ``[outputs, ...]``.
-
-    Args:
-        model: Path of the file; its weights may lie beside it.
-        layer: One of the file's layers.
-
-    """
+    """Return the weights of a layer as PyTorch has them, float32 ``[outputs, ...]``."""
     values = onnx.numpy_helper.to_array(layer.weights, str(model.parent))
     return np.ascontiguousarray(values if layer.has_rows else values.swapaxes(-1, -2))
 
@@ -110,10 +104,7 @@ def float_weights(model: Path, layer: WeightLayer) -> np.ndarray:
 def integers_of(weights: np.ndarray, bits: int) -> tuple[np.ndarray, np.float32]:
     """Return the integers to which the tool rounds weights, and their scale.
 
-    Args:
-        weights: Weights of a layer, float32.
-        bits: Number of bits of an integer, up to 8.
-
+    `weights` are float32, and `bits` is at most 8.
     """
     most = 2 ** (bits - 1) - 1
     scale = np.float32(np.float64(np.abs(weights).max(initial=0.0)) / most)
@@ -138,12 +129,7 @@ def rounded(weights: np.ndarray, bits: int) -> np.ndarray:
 
 
 def rounded_inputs(values: np.ndarray) -> np.ndarray:
-    """Return what a rounded layer reads in the place of some values, float32.
-
-    Args:
-        values: Values that the layer before has made, float32.
-
-    """
+    """Return what a rounded layer reads in the place of float32 values, float32."""
     least, most = values.min(initial=0.0), values.max(initial=0.0)
     scale = (most - least) / _MOST_INPUT or np.float32(1.0)
     zero = (-least / scale).round()
@@ -162,10 +148,7 @@ def spent_on(layer: WeightLayer, spent: Sequence[Spent]) -> dict[str, float]:
 
     An operator that rounds what several products read counts in equal parts for each.
 
-    Args:
-        layer: A layer of a float32 file.
-        spent: Times of the operators of that file, or of one with fewer bits.
-
+    The times are those of the layer's file, or of one with fewer bits.
     """
     if not layer.count:  # an earlier layer has these operators
         return {}
@@ -184,12 +167,7 @@ def spent_on(layer: WeightLayer, spent: Sequence[Spent]) -> dict[str, float]:
 
 
 def plan_text(bits: Mapping[str, int]) -> str:
-    """Return the flags of ``int8-weights`` that make a plan, each on a line.
-
-    Args:
-        bits: Number of bits of each layer by its name.
-
-    """
+    """Return the flags of ``int8-weights`` that make a plan, each on a line."""
     flags = {KEEP: FLOAT, HALVE: HALF}
     named = {
         flag: ",".join(name for name, number in bits.items() if number == own)

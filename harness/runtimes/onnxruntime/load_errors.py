@@ -78,12 +78,8 @@ def why_refused(
 ) -> str:
     """Return the cause of ONNX Runtime's exception, and what to do about it.
 
-    Args:
-        error: The exception that was raised when a session was opened.
-        model: The model of the session, or the whole model that it is a part of.
-        probes: Probes of the exported graph; may be empty.
-        provider: The requested execution provider.
-
+    `model` is the session's, or the whole model that it is a part of. `probes` are
+    those of the exported graph, and may be empty.
     """
     text = str(error)
     for pattern, newer in _NEWER:

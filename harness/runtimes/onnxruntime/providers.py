@@ -70,11 +70,8 @@ def lacking(device: Device, version: str, has: Sequence[str]) -> str:
 def not_made(device: Device, said: str, instead: str) -> str:
     """Return the message about a provider that the build has and that did not start.
 
-    Args:
-        device: The device that was asked for.
-        said: What ONNX Runtime said and printed.
-        instead: The provider that it took instead; empty if it refused.
-
+    `said` is what ONNX Runtime said and printed. `instead` is the provider that it took
+    instead; empty if it refused.
     """
     words = reason_in(said)
     todo = (
@@ -114,9 +111,7 @@ class Placement:
     Nodes that make no floating-point values do not count: a provider leaves the
     arithmetic of shapes to the CPU by design, and it is exact there.
 
-    Args:
-        exact: Names of the nodes that make no floating-point values.
-
+    `exact` names the nodes that make no floating-point values.
     """
 
     def __init__(self, exact: Collection[str]) -> None:

@@ -9,11 +9,8 @@ from harness.runtimes.onnxruntime.providers import options_of, provider_of
 def words(device: Device, *, as_deployed: bool) -> dict[str, object]:
     """Return the values in ``repro.txt`` that only ONNX Runtime has.
 
-    Args:
-        device: The device of the case.
-        as_deployed: Whether outputs, as deployed, show the divergence; layers come
-            from the graph with optimisation off.
-
+    `as_deployed` is whether outputs, as deployed, show the divergence; layers come from
+    the graph with optimisation off.
     """
     hints = dict(device.hints)
     level = hints.pop("optimization", 99 if as_deployed else 0)

@@ -184,7 +184,6 @@ class OrtSession(AbstractContextManager["OrtSession"]):
             return list(_spent(profile, folder / "optimised.onnx"))
 
     def __exit__(self, *_: object) -> None:
-        """Close the file, however the `with` ends."""
         self.close()
 
     def close(self) -> None:
@@ -197,11 +196,8 @@ class OrtSession(AbstractContextManager["OrtSession"]):
     ) -> None:
         """Open a session in place of the one before.
 
-        Args:
-            kind: What it is.
-            piece: The exported graph, or a piece of it; None for the deployed file.
-            profile: Folder for the profile; empty for none.
-
+        `piece` is the exported graph, or a piece of it; None for the deployed file.
+        `profile` is the folder for a profile; empty for none.
         """
         self._opened = ""
         device, at = self._device, self._ort.files[self._path.name]
@@ -303,13 +299,7 @@ class OrtSession(AbstractContextManager["OrtSession"]):
 
 
 def _spent(profile: Path, optimised: Path) -> Iterator[Spent]:
-    """Yield the time of each node of the graph that really ran.
-
-    Args:
-        profile: Path of the events that ONNX Runtime wrote.
-        optimised: Path of that graph.
-
-    """
+    """Yield the time of each node of the `optimised` graph, which really ran."""
     took: dict[str, list[float]] = {}
     for event in json.loads(profile.read_text(encoding="utf-8")):
         name = event.get("name", "")

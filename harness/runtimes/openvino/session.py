@@ -121,11 +121,6 @@ class OpenVinoSession(AbstractContextManager["OpenVinoSession"]):
                 on_value(name, value)
 
     def __exit__(self, *_: object) -> None:
-        """Close the file, however the `with` ends."""
-        self.close()
-
-    def close(self) -> None:
-        """Drop the compiled model."""
         self._deployed = None
 
     def _read(self) -> ov.Model:
@@ -138,14 +133,11 @@ class OpenVinoSession(AbstractContextManager["OpenVinoSession"]):
             )
             raise StageError(msg, outcome=Outcome.LOAD, log=str(error)) from error
 
-    def _compiled(
-        self, model: ov.Model, more: Mapping[str, str] | None = None
-    ) -> ov.CompiledModel:
+    def _compiled(self, model: ov.Model) -> ov.CompiledModel:
         config = {
             "INFERENCE_PRECISION_HINT": self._device.precision,
             "INFERENCE_NUM_THREADS": str(self._device.threads),
             "NUM_STREAMS": "1",
-            **(more or {}),
         }
         try:
             return self._core.compile_model(model, self._device.device.upper(), config)
@@ -213,10 +205,6 @@ def _ports(model: ov.Model) -> dict[str, Any]:
         for port in op.outputs()
         for name in port.get_names()
     }
-
-
-def _names(op: Any) -> set[str]:
-    return {name for port in op.outputs() for name in port.get_names()}
 
 
 def _batches(sizes: Mapping[str, int]) -> list[tuple[str, ...]]:

@@ -21,6 +21,7 @@ from harness.core.errors import StageError, first_line
 from harness.core.outcome import Outcome
 from harness.core.probes import Probe, save_probes
 from harness.engine.export_files import MODEL, PROBES, PROTO_LIMIT_BYTES, WEIGHTS
+from harness.engine.store import Store
 from harness.measure.align import link
 from harness.runtimes.graph.onnx_graph import (
     graph_values,
@@ -39,6 +40,29 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TracedNetwork:
+    """A network, and all that an export or a translation of it needs.
+
+    Attributes:
+        module: The unmodified module.
+        copy: The module that an exporter gets, in eval mode; maybe `module` itself. Its
+            ``forward`` takes the component's inputs in order.
+        component: The component that is tested.
+        settings: Settings of the export.
+        example: Inputs of the run. Sizes of open axes differ from one another.
+        store: The store that keeps the exporter's translation of `copy`.
+
+    """
+
+    module: torch.nn.Module
+    copy: torch.nn.Module
+    component: Component
+    settings: ExportSettings
+    example: tuple[torch.Tensor, ...]
+    store: Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
     """The objects that an export leaves in memory, besides its files."""
 
@@ -47,33 +71,28 @@ class Exported:
 
 
 def export_onnx(
-    module: torch.nn.Module,
-    component: Component,
-    settings: ExportSettings,
-    example: tuple[torch.Tensor, ...],
+    network: TracedNetwork,
     folder: Path,
     *,
     effects: Callable[[], Mapping[str, float]] = dict,
 ) -> Exported:
     """Write ``model.onnx``, perhaps ``weights.pb``, and ``probes.json`` to a folder.
 
-    The module is in eval mode, and its ``forward`` takes the component's inputs in
-    order. In the example, sizes of open axes differ from one another. `effects` returns
-    how much each input matters to PyTorch; it is called if an input is lost.
+    `effects` returns how much each input matters to PyTorch; it is called if an input
+    is lost.
 
     Raises:
         StageError: The exporter refused, wrote another opset than requested, or lost a
             weight; the message names operator and source line where it can.
 
     """
-    size = sum(p.numel() * p.element_size() for p in module.parameters())
+    component, settings = network.component, network.settings
+    size = sum(p.numel() * p.element_size() for p in network.copy.parameters())
     external = settings.external_data or size > PROTO_LIMIT_BYTES
     export = _by_dynamo if settings.exporter == "dynamo" else _by_torchscript
     with quiet():
         try:
-            exported = export(
-                module, component, settings, example, folder, external=external
-            )
+            exported = export(network, folder, external=external)
         except StageError:
             raise
         except Exception as error:
@@ -90,23 +109,15 @@ def export_onnx(
             effects=effects() if lost else {},
         ):
             _fail(words)
-        _check(module, component, settings, example, folder)
+        _check(network, folder)
     return exported
 
 
-def _by_dynamo(  # one signature for both exporters
-    module: torch.nn.Module,
-    component: Component,
-    settings: ExportSettings,
-    example: tuple[torch.Tensor, ...],
-    folder: Path,
-    *,
-    external: bool,
-) -> Exported:
-    translated = translate(module, component, settings, example)
+def _by_dynamo(network: TracedNetwork, folder: Path, *, external: bool) -> Exported:
+    translated = translate(network)
     given = translated.model.opset_imports.get("")
-    if given != settings.opset:
-        raise wrong_opset(component, settings, given)
+    if given != network.settings.opset:
+        raise wrong_opset(network.component, network.settings, given)
     onnx_ir.save(
         translated.model,
         str(folder / MODEL),
@@ -114,31 +125,27 @@ def _by_dynamo(  # one signature for both exporters
     )
     program = program_of_export(translated.exported_program)
     values = graph_values(folder / MODEL, program_value)
-    probes = link(program.probes, values, program_names(translated, component))
+    probes = link(program.probes, values, program_names(translated, network.component))
     return Exported(program=program, probes=tuple(probes))
 
 
-def translate(
-    module: torch.nn.Module,
-    component: Component,
-    settings: ExportSettings,
-    example: tuple[torch.Tensor, ...],
-) -> ONNXProgram:
-    """Return the dynamo exporter's translation of a module, in memory.
+def translate(network: TracedNetwork) -> ONNXProgram:
+    """Return the dynamo exporter's translation of a network, in memory.
 
     Raises:
         StageError: The program changes its inputs, or its number of outputs is not the
             recipe's.
 
     """
+    component = network.component
     translated = torch.onnx.export(
-        module,
-        example,
+        network.copy,
+        network.example,
         dynamo=True,
-        opset_version=settings.opset,
+        opset_version=network.settings.opset,
         input_names=[spec.name for spec in component.inputs],
         output_names=[spec.name for spec in component.outputs],
-        dynamic_shapes=_dynamic_shapes(module, component, settings),
+        dynamic_shapes=_dynamic_shapes(network),
         verbose=False,
     )
     if translated is None:  # only dynamo=False returns None
@@ -147,30 +154,25 @@ def translate(
     return translated
 
 
-def _by_torchscript(  # one signature for both exporters
-    module: torch.nn.Module,
-    component: Component,
-    settings: ExportSettings,
-    example: tuple[torch.Tensor, ...],
-    folder: Path,
-    *,
-    external: bool,
+def _by_torchscript(
+    network: TracedNetwork, folder: Path, *, external: bool
 ) -> Exported:
+    component = network.component
     torch.onnx.export(
-        module,
-        example,
+        network.copy,
+        network.example,
         str(folder / MODEL),
         dynamo=False,
-        opset_version=settings.opset,
+        opset_version=network.settings.opset,
         do_constant_folding=True,
         input_names=[spec.name for spec in component.inputs],
         output_names=[spec.name for spec in component.outputs],
-        dynamic_axes=_dynamic_axes(component, settings),
+        dynamic_axes=_dynamic_axes(component, network.settings),
         external_data=external,
     )
     if external:
         _gather_weights(folder)
-    program = program_of_module(module, example)
+    program = program_of_module(network.copy, network.example)
 
     def module_of(node: onnx.NodeProto) -> str:
         return program.scopes.get(module_scope(node), "")
@@ -192,17 +194,16 @@ def _gather_weights(folder: Path) -> None:
         (folder / str(location)).unlink(missing_ok=True)
 
 
-def _dynamic_shapes(
-    module: torch.nn.Module, component: Component, settings: ExportSettings
-) -> tuple[object, ...] | None:
+def _dynamic_shapes(network: TracedNetwork) -> tuple[object, ...] | None:
     """Return the open axes of each argument of ``forward``."""
-    open_axes = [_open_axes(spec.shape, settings) for spec in component.inputs]
+    inputs = network.component.inputs
+    open_axes = [_open_axes(spec.shape, network.settings) for spec in inputs]
     if not any(open_axes):
         return None
     shapes = [
         dict.fromkeys(axes, torch.export.Dim.DYNAMIC) or None for axes in open_axes
     ]
-    return _arguments(module, shapes)
+    return _arguments(network.copy, shapes)
 
 
 def _arguments(module: torch.nn.Module, shapes: Sequence[object]) -> tuple[object, ...]:
@@ -248,14 +249,9 @@ def program_names(translated: ONNXProgram, component: Component) -> dict[str, st
     return {str(value): spec.name for value, spec in outputs}
 
 
-def _check(
-    module: torch.nn.Module,
-    component: Component,
-    settings: ExportSettings,
-    example: tuple[torch.Tensor, ...],
-    folder: Path,
-) -> None:
+def _check(network: TracedNetwork, folder: Path) -> None:
     """Refuse a file that is invalid or lost one of the module's weights."""
+    component, settings = network.component, network.settings
     try:
         onnx.checker.check_model(str(folder / MODEL))
     except onnx.checker.ValidationError as error:
@@ -266,7 +262,7 @@ def _check(
     if (given := model.opset_imports.get("")) != settings.opset:
         raise wrong_opset(component, settings, given)
     _refuse_squeezed(component, settings, model)
-    lost = lost_weights(module, example, model)
+    lost = lost_weights(network.copy, network.example, model)
     if lost:
         _fail(
             f"{component.name}: {len(lost)} weights of the module are not in the "

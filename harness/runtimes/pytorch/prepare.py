@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -36,17 +37,22 @@ from harness.measure.sensitivity import Run
 from harness.measure.trace import load_inputs
 from harness.recipes import recipe_module
 from harness.recipes.inputs import draw
-from harness.runtimes.foreign.lineup import line_up_converted, take_onnx
+from harness.runtimes.foreign.lineup import NAMES, line_up_converted, take_onnx
 from harness.runtimes.graph.check import check_graph
 from harness.runtimes.graph.onnx_graph import unread_inputs
 from harness.runtimes.pytorch.contract import effects_at
-from harness.runtimes.pytorch.export import Exported, export_onnx, quiet
+from harness.runtimes.pytorch.export import (
+    Exported,
+    TracedNetwork,
+    export_onnx,
+    quiet,
+)
 from harness.runtimes.pytorch.export_errors import refuse_adapters
 from harness.runtimes.pytorch.program import Program, own_path
 from harness.runtimes.pytorch.reference import check_mode, record_reference, run_of
 from harness.runtimes.pytorch.stages import Stages
 from harness.runtimes.pytorch.submodules import program_of_module
-from harness.runtimes.pytorch.translation import TracedNetwork, translate_once
+from harness.runtimes.pytorch.translation import translate_once
 
 
 def prepare(
@@ -152,19 +158,27 @@ def refuse_not_finite(component: Component, module: torch.nn.Module) -> None:
     raise StageError(msg, outcome=Outcome.REFERENCE)
 
 
+def program_of(network: TracedNetwork, graph: Entry) -> Program:
+    """Return the program whose values a graph of the store carries.
+
+    Raises:
+        Exception: The exporter fails, or its program cannot be written or read.
+
+    """
+    names = Names.load(graph.path)
+    if names is None and network.settings.exporter == "torchscript":
+        return program_of_module(network.copy, network.example)
+    if names is None or names.by == NAMES:
+        with quiet():
+            return translate_once(network).program
+    return program_of_module(network.module, network.example)
+
+
+@dataclass(eq=False)
 class Work(Stages):
     """One component's PyTorch stages; shared objects are made when first needed."""
 
-    def __init__(
-        self,
-        store: Store,
-        component: Component,
-        settings: ExportSettings,
-        device: Device,
-    ) -> None:
-        super().__init__(store, component, settings, device)
-        self._module: torch.nn.Module | None = None
-        self._exports: dict[Group, Exported] = {}
+    _exports: dict[Group, Exported] = field(default_factory=dict, init=False)
 
     def export(self, group: Group) -> Entry:
         """Return the graph that serves a group, exporting it if it is missing."""
@@ -219,37 +233,25 @@ class Work(Stages):
         """Return the program and the probes of an export of an earlier run."""
         graph = self.store.find("onnx", self.graph_key(group))
         if graph is not None and not self.component.foreign:
-            program = self._program(group)
-            if program is not None:
-                probes = tuple(load_probes(graph.file(PROBES)))
-                return Exported(program=program, probes=probes)
+            probes = tuple(load_probes(graph.file(PROBES)))
+            network = self.network(group)
+            if self.settings.exporter == "dynamo":
+                self.say("translating", "PyTorch's program")
+            # The error may be of any kind; a further export says what is wrong.
+            with suppress(Exception):
+                return Exported(program=program_of(network, graph), probes=probes)
         with TemporaryDirectory() as scratch:
             return self._export(group, Path(scratch))
 
-    def _program(self, group: Group) -> Program | None:
-        """Return the program of a graph; None if it cannot be written or read."""
-        network = self.network(group)
-        if self.settings.exporter == "torchscript":
-            return program_of_module(network.copy, network.example)
-        self.say("translating", "PyTorch's program")
-        try:
-            with quiet():
-                return translate_once(network).program
-        except Exception:  # noqa: BLE001  # of any kind; a further export says what is wrong
-            return None
-
-    @property
+    @cached_property
     def module(self) -> torch.nn.Module:
         """The unmodified module."""
-        if self._module is None:
-            self.say("building", "PyTorch module")
-            recipe = recipe_module(self.component.recipe)
-            module = recipe.build(self.component)
-            check_mode(module, self.component)  # the exporter's own error is unclear
-            refuse_adapters(self.component, module)
-            refuse_not_finite(self.component, module)
-            self._module = module
-        return self._module
+        self.say("building", "PyTorch module")
+        module = recipe_module(self.component.recipe).build(self.component)
+        check_mode(module, self.component)  # the exporter's own error is unclear
+        refuse_adapters(self.component, module)
+        refuse_not_finite(self.component, module)
+        return module
 
     def network(self, group: Group) -> TracedNetwork:
         """Return the network as an export for a group sees it."""
@@ -286,10 +288,7 @@ class Work(Stages):
             return line_up_converted(graph.path, network, folder)
         self.say("exporting", f"opset {self.settings.opset}, {self.settings.exporter}")
         return export_onnx(
-            network.copy,
-            self.component,
-            self.settings,
-            network.example,
+            network,
             folder,
             effects=lambda: effects_at(
                 run_of(network.module, self.component, "cpu"),

@@ -298,12 +298,8 @@ def _source_line(node: fx.Node) -> str:
 class _Streaming(fx.Interpreter):
     """Runs a graph, and frees each value when no node needs it.
 
-    Args:
-        module: The graph.
-        hand_over: A function that gets each tensor by its name; what it returns is what
-            later operators read.
-        double: Whether to run in float64.
-
+    `hand_over` gets each tensor by its name; what it returns is what later operators
+    read.
     """
 
     def __init__(

@@ -248,12 +248,8 @@ class _Noise:
         module's, a wrong rewrite of the program would raise the floor by which the
         rewrite is judged.
 
-        Args:
-            rewritten: The outputs of the program in float32.
-            folder: The trace's folder; a second run's values are kept in it for a
-                while.
-            on_cpu: Whether PyTorch runs on the CPU.
-
+        `rewritten` has the outputs of the program in float32. A second run's values are
+        kept in the trace's `folder` for a while.
         """
         runs = [self._values(rewritten, self.recorded)]
         with ExitStack() as stack:

@@ -34,10 +34,7 @@ Values = Mapping[str, np.ndarray]
 class Roundable:
     """A network whose weights are rounded for a while, and then restored.
 
-    Args:
-        module: The network.
-        given: The trials; their deployed file names the layers.
-
+    The deployed file of the trials names the layers.
     """
 
     def __init__(self, module: torch.nn.Module, given: Trials) -> None:
@@ -86,13 +83,7 @@ class Roundable:
 
 
 class _RoundedInputs(TorchFunctionMode):
-    """Rounds the inputs of matrix products that have some weights.
-
-    Args:
-        weights: The weights.
-        rounded: Function that rounds values.
-
-    """
+    """Rounds the inputs of matrix products that have one of the `weights`."""
 
     def __init__(
         self,
@@ -133,9 +124,7 @@ def roundable(given: Trials) -> Roundable:
 def output_effects(given: Trials, samples: Sequence[tuple[str, Entry]]) -> Effects:
     """Return how far each trial moves a component's outputs.
 
-    Args:
-        given: The trials.
-        samples: Pairs of a sample's id and the store entry of its inputs.
+    `samples` are pairs of a sample's id and the store entry of its inputs.
 
     Raises:
         StageError: PyTorch cannot run on the device.

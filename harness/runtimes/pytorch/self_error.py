@@ -33,12 +33,8 @@ def measure_self(
 ) -> None:
     """Run a component's module in `dtype`, and store how far its outputs are off.
 
-    Args:
-        root: Folder of the store, which gets an entry for each reading.
-        component: The component. Its module is built once.
-        readings: The samples, with the reference's float32 outputs.
-        device: Device of PyTorch.
-        dtype: ``bfloat16`` or ``float16``, for weights, inputs and values.
+    `dtype` is ``bfloat16`` or ``float16``, for weights, inputs and values. The store
+    gets an entry for each reading.
 
     Raises:
         StageError: PyTorch cannot run the module in this dtype.

@@ -6,6 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.core.case import (
@@ -26,24 +27,18 @@ from harness.recipes.inputs import draw
 from harness.runtimes.pytorch.contract import ask
 
 
+@dataclass(eq=False)
 class Stages(ABC):
     """One component's stages; each makes an entry of the store if it is missing.
 
     `took_s` has the seconds that were spent to make entries, by their kind.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        component: Component,
-        settings: ExportSettings,
-        device: Device,
-    ) -> None:
-        self.store = store
-        self.component = component
-        self.settings = settings
-        self.device = device
-        self.took_s: dict[str, float] = {}
+    store: Store
+    component: Component
+    settings: ExportSettings
+    device: Device
+    took_s: dict[str, float] = field(default_factory=dict, init=False)
 
     @abstractmethod
     def record(

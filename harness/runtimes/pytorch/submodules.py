@@ -72,7 +72,6 @@ def program_of_module(
             kind=Kind.IDENTITY if passed_on else Kind.COMPUTE,
             op=cls,
             module=own_path(path),
-            source="",
         )
         for position, (path, cls, passed_on) in enumerate(order)
         if calls[path] == 1

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from harness.core.case import Component, ExportSettings
 from harness.engine.keys import program_key
-from harness.engine.store import Store
-from harness.runtimes.pytorch.export import program_names, translate
+from harness.runtimes.pytorch.export import TracedNetwork, program_names, translate
 from harness.runtimes.pytorch.program import Program, program_of_export
 
 if TYPE_CHECKING:
@@ -21,28 +19,6 @@ if TYPE_CHECKING:
 
 _FILE = "program.pt2"
 _OUTPUTS = "outputs"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TracedNetwork:
-    """A network that is translated, and all that a run of it needs.
-
-    Attributes:
-        module: The unmodified module.
-        copy: The module that an exporter would get; maybe `module` itself.
-        component: The component that is tested.
-        settings: Settings of the export.
-        example: Inputs of the run.
-        store: The store that keeps the exporter's translation of `copy`.
-
-    """
-
-    module: torch.nn.Module
-    copy: torch.nn.Module
-    component: Component
-    settings: ExportSettings
-    example: tuple[torch.Tensor, ...]
-    store: Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +45,7 @@ def translate_once(network: TracedNetwork) -> Translated:
     fresh: list[ExportedProgram] = []
 
     def build(folder: Path) -> Mapping[str, object]:
-        made = translate(network.copy, component, settings, network.example)
+        made = translate(network)
         fresh.append(made.exported_program)
         torch.export.save(_bare(made.exported_program), folder / _FILE)
         return {_OUTPUTS: program_names(made, component)}

@@ -25,7 +25,7 @@ from harness.measure.align import wanted_values
 from harness.measure.name_map import Names, as_given
 from harness.measure.trace import load_inputs, open_trace
 from harness.runtimes.renamed import fed
-from harness.runtimes.session import Feeds, load_backend
+from harness.runtimes.session import Feeds, open_session
 from harness.runtimes.target import bundle_run
 from harness.runtimes.target.drive import Driving, Show, recorded, sha256, source_of
 from harness.runtimes.target.traced import LAYERS, OUTPUTS, digest_of
@@ -134,20 +134,14 @@ def write_bundle(  # noqa: PLR0917  # a task takes its arguments by position
 ) -> None:
     """Run every sample once, and write what another machine needs to do the same.
 
-    Args:
-        case: Id of the case.
-        component: The component.
-        device: Settings of the runtime, which runs here.
-        backend_name: The runtime.
-        deployed: The deployed files and their samples.
-        into: An empty folder.
-        layers: ``all``, ``stats``, or ``outputs`` for none.
+    The runtime runs here. `into` is an empty folder. `layers` is ``all``, ``stats``, or
+    ``outputs`` for none.
 
     Raises:
         StageError: An artifact is damaged, or the runtime refuses it or the run.
 
     """
-    backend, declared = load_backend(backend_name), runtime(backend_name)
+    declared = runtime(backend_name)
     recorder = Recorder(into)
     samples: dict[str, str] = {}
     outputs: list[str] = []
@@ -161,7 +155,7 @@ def write_bundle(  # noqa: PLR0917  # a task takes its arguments by position
         recorder.kind = ""
         with (
             recorded(recorder.record),
-            backend.open_session(path, device, outputs) as opened,
+            open_session(backend_name, path, device, outputs) as opened,
         ):
             for reading in file.readings:
                 report_progress("recording", case, reading.sample)

@@ -129,10 +129,7 @@ class AgentError(Exception):
 class Remote(Driving):
     """A runtime on a target; `log` has the last lines that the target printed.
 
-    Args:
-        declared: The runtime.
-        target: Where it runs.
-        files: Files that a session needs, in one folder.
+    `files` are those that a session needs, in one folder.
 
     Raises:
         StageError: The target cannot be reached, or lacks something.

@@ -35,11 +35,8 @@ def is_trace(path: Path) -> bool:
 def as_trace(path: Path, case: Case, names: Path | None, into: Path) -> dict[str, Any]:
     """Write a dump as a trace, and return what the trace says about itself.
 
-    Args:
-        path: A folder of .npy files, or an .npz file.
-        case: The case whose values it has.
-        names: TOML file from names in the dump to the case's; None for equal names.
-        into: Path of the trace.
+    `path` is a folder of .npy files, or an .npz file. `names` is a TOML file from names
+    in the dump to the case's; None for equal names. `into` is the path of the trace.
 
     Raises:
         SuiteError: The dump cannot be read, or lacks an output.

@@ -210,7 +210,6 @@ class Traced(AbstractContextManager["Traced"]):
         raise StageError(msg, outcome=Outcome.RUN)
 
     def __exit__(self, *_: object) -> None:
-        """Close the trace, however the `with` ends."""
         self._arrays.close()
 
     def _array(self, value: Mapping[str, Any]) -> np.ndarray:

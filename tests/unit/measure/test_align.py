@@ -18,15 +18,7 @@ from harness.measure.align import (
 
 
 def probe(name, kind=Kind.COMPUTE, position=0, onnx=""):
-    return Probe(
-        name=name,
-        position=position,
-        kind=kind,
-        op="aten.add.Tensor",
-        module="",
-        source="",
-        onnx=onnx,
-    )
+    return Probe(name=name, position=position, kind=kind, onnx=onnx)
 
 
 def value(name, origin="", used_by=(), **fields):

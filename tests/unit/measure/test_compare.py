@@ -119,14 +119,6 @@ def test_required_atol_sees_one_subnormal_excess_among_large_values():
 
 
 @quick
-@given(pair=pairs(np.float32, ANY_FLOAT32))
-def test_required_atol_falls_as_rtol_grows(pair):
-    comparison = compare(expected=pair[0], actual=pair[1])
-    required = comparison.required_atol
-    assert all(np.diff(required) <= 0.0) or comparison.finite_count == 0
-
-
-@quick
 @given(pair=pairs(np.float32, ANY_FLOAT32), data=st.data())
 def test_memory_layout_does_not_matter(pair, data):
     order = data.draw(st.permutations(range(pair[0].ndim)))
@@ -148,6 +140,7 @@ def test_memory_layout_does_not_matter(pair, data):
 
 @quick
 @given(pair=pairs(np.float32, ANY_FLOAT32))
+@example(pair=(np.array([np.inf, 1], "f4"), np.array([-np.inf, 1], "f4")))
 def test_nonfinite_pairs_are_counted_and_left_out_of_the_rest(pair):
     expected, actual = pair
     comparison = compare(expected=expected, actual=actual)
@@ -177,14 +170,6 @@ def test_nan_on_both_sides_is_counted_not_equal():
     assert (comparison.nonfinite_expected, comparison.nonfinite_actual) == (1, 1)
     assert comparison.nonfinite_mismatched == 0
     assert (comparison.finite_count, comparison.worst_index) == (1, (1,))
-
-
-def test_opposite_infinities_are_mismatched():
-    comparison = compare(
-        expected=np.array([np.inf, 1.0]), actual=np.array([-np.inf, 1.0])
-    )
-    assert comparison.nonfinite_mismatched == 1
-    assert comparison.max_abs == 0.0
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -220,6 +205,7 @@ def test_a_row_against_a_column_is_a_shape_difference():
     assert comparison.actual_shape == (1, 4)
     assert comparison.count == 0
     assert math.isnan(comparison.max_abs)
+    assert math.isnan(comparison.cosine_distance)
     assert all(math.isnan(atol) for atol in comparison.required_atol)
 
 
@@ -444,14 +430,6 @@ def test_one_element_is_no_evidence_of_a_constant():
     assert not comparison.expected_constant
     assert comparison.count == 1
     assert (comparison.worst_index, comparison.worst_item) == ((), None)
-
-
-def test_a_candidate_scaled_by_two_has_cosine_one_and_norm_ratio_two():
-    expected, _ = noisy((2, 40, 9))
-    comparison = compare(expected=expected, actual=2 * expected)
-    assert comparison.cosine == pytest.approx(1.0, abs=1e-15)
-    assert comparison.norm_ratio == 2.0
-    assert comparison.sqnr_db == 0.0
 
 
 @pytest.mark.parametrize(

@@ -13,26 +13,16 @@ RNG = np.random.default_rng(0)
 PLAIN = RNG.normal(size=(2, 8, 4, 4)).astype(np.float32)
 
 
-def probe(name, op, parents=()):
-    return Probe(
-        name=name,
-        position=0,
-        kind=Kind.COMPUTE,
-        op=op,
-        module=name,
-        source="",
-        onnx=name,
-        parents=parents,
-    )
-
-
 def losses(folder, *values):
     """Scan values that are given as name, array, operator and parents."""
     writer = TraceWriter(folder)
     for name, array, *_ in values:
         writer.add(name, array)
     writer.close({})
-    probes = [probe(name, op, parents) for name, _, op, parents in values]
+    probes = [
+        Probe(name=name, position=0, kind=Kind.COMPUTE, op=op, parents=parents)
+        for name, _, op, parents in values
+    ]
     return scan(probes, [open_trace(folder)])
 
 

@@ -99,12 +99,6 @@ def test_cosine_distance_leaves_out_what_is_not_finite():
     assert found == pytest.approx(finite, rel=1e-12)
 
 
-def test_cosine_distance_is_not_measured_where_shapes_differ():
-    comparison = compare(expected=np.ones(3), actual=np.ones(4))
-
-    assert math.isnan(comparison.cosine_distance)
-
-
 @pytest.mark.parametrize("metric", BOUNDED, ids=lambda metric: metric.name)
 def test_the_direction_is_one_in_all_that_asks_for_it(metric):
     limit = 0.5

@@ -22,7 +22,7 @@ from harness.runtimes.pytorch.contract import effects_at
 from harness.runtimes.pytorch.export import export_onnx
 from harness.runtimes.pytorch.reference import run_of
 from harness.suite.suite import load_suite
-from tests.unit import recipe_runs
+from tests.unit import nets, recipe_runs
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
 SHAPES = {
@@ -181,15 +181,12 @@ def test_what_dynamo_finds_in_the_sizes_is_quoted_and_no_line_that_there_is_not(
     part = describe("transformer", "transformer", source("dit"))
     shapes = {"batch": 2, "height": 16, "width": 24}
     feeds = recipe_runs.tensors(drawn(part, shapes=shapes))
+    module = recipe_module(part.recipe).build(part)
+    settings = ExportSettings(dynamic=("batch",))
+    network = nets.traced(module, part, settings, tuple(feeds))
 
     with pytest.raises(StageError, match=r"found: .*is inconsistent") as refused:
-        export_onnx(
-            recipe_module(part.recipe).build(part),
-            part,
-            ExportSettings(dynamic=("batch",)),
-            tuple(feeds),
-            tmp_path,
-        )
+        export_onnx(network, tmp_path)
 
     assert refused.value.outcome is Outcome.EXPORT
     assert "that line" not in str(refused.value)
@@ -437,9 +434,10 @@ def test_an_export_that_cannot_be_right_names_the_way_out(
     part = describe("transformer", "transformer", source(fixture))
     example = tuple(recipe_runs.tensors(drawn(part)))
     module = recipe_module("transformer").build(part)
+    network = nets.traced(module, part, settings, example)
 
     with pytest.raises(StageError) as caught:
-        export_onnx(module, part, settings, example, tmp_path)
+        export_onnx(network, tmp_path)
 
     assert caught.value.outcome is Outcome.EXPORT
     assert cause in str(caught.value)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from harness.engine.export_files import MODEL
 from tests.unit import nets
 
 
@@ -14,6 +15,13 @@ def job(native):
         return done.value
 
     return call
+
+
+@pytest.fixture(scope="module")
+def mnn_file(blocks_files, tmp_path_factory, job):
+    """The small network's file for MNN."""
+    source = blocks_files["dynamo"] / MODEL
+    return job(nets.to_mnn, source, tmp_path_factory.mktemp("mnn"))
 
 
 @pytest.fixture

@@ -16,10 +16,9 @@ from harness.core.case import Device, Source
 from harness.core.errors import SuiteError
 from harness.core.pipeline import INPAINT, KINDS, Pipeline
 from harness.recipes import describe
-from harness.runtimes.diffusion.draw import PipelineParts, assemble, draw
+from harness.runtimes.diffusion.draw import PipelineParts, assemble, draw, stored_noise
 from harness.runtimes.diffusion.inputs import draw_inputs, load_inputs, save_inputs
 from harness.runtimes.diffusion.networks import Residents
-from harness.runtimes.diffusion.noise import stored_noise
 from harness.runtimes.diffusion.reference import torch_networks
 from harness.suite.suite import load_suite
 from tests.unit.nets import DIGITS, Overheard

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
@@ -72,11 +71,9 @@ BAKED = [("Reshape", ["x", "two_by_four"], "r"), *RIGHT[:2], ("Add", ["r", "b"],
 
 
 def run_of(path):
-    session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-
     def run(feeds):
         try:
-            return {"out": session.run(["out"], dict(feeds))[0]}
+            return nets.by_onnxruntime(path, feeds)
         except Exception as error:
             raise StageError(str(error), outcome=Outcome.RUN) from error
 

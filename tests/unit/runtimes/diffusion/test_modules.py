@@ -12,9 +12,9 @@ from diffusers.pipelines.stable_diffusion import pipeline_stable_diffusion_img2i
 from transformers import CLIPTokenizer
 
 from harness.core.case import Device, Source
-from harness.core.pipeline import KINDS, Control, Pipeline, Sampling
+from harness.core.pipeline import KINDS, SCHEDULERS, Control, Pipeline, Sampling
 from harness.recipes import describe
-from harness.runtimes.diffusion.draw import PipelineParts, assemble, draw
+from harness.runtimes.diffusion.draw import PipelineParts, assemble, draw, stored_noise
 from harness.runtimes.diffusion.inputs import draw_inputs
 from harness.runtimes.diffusion.modules import (
     StoredTokens,
@@ -22,7 +22,6 @@ from harness.runtimes.diffusion.modules import (
     VaeRole,
 )
 from harness.runtimes.diffusion.networks import Residents, TorchNetwork
-from harness.runtimes.diffusion.noise import stored_noise
 from harness.runtimes.diffusion.reference import torch_networks
 from tests.unit.nets import DIGITS, Overheard
 
@@ -118,31 +117,22 @@ def hints(plan, inputs):
         pytest.param({"negative_prompt": "blue ink", "samples": 2}, id="negative"),
         pytest.param({"guidance_scale": 1.0}, id="unguided"),
         pytest.param({"height": 96}, id="high"),
+        pytest.param({"sampling": Sampling(scheduler="euler")}, id="other-scheduler"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")  # diffusers' tables
 def test_text_to_image_is_diffusers_own_to_the_bit(about):
     plan = replace(pipeline(), **about)
     inputs = draw_inputs(plan)
 
     ours, _ = drawn(plan, inputs)
     size = {"height": plan.height, "width": plan.width}
-    theirs = called(real(), plan, **size, **begun(inputs))
+    pipe = real(sampling=SCHEDULERS[plan.sampling.scheduler or "ddim"])
+    theirs = called(pipe, plan, **size, **begun(inputs))
 
     assert ours.shape == (2 * plan.samples, plan.height, 64, 3)
     assert ours.dtype == np.float32
     assert ours.std() > 5
-    np.testing.assert_array_equal(ours, theirs)
-
-
-@pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")  # of its own tables
-def test_another_scheduler_is_diffusers_own_to_the_bit():
-    plan = replace(pipeline(), sampling=Sampling(scheduler="euler"))
-    inputs = draw_inputs(plan)
-
-    ours, _ = drawn(plan, inputs)
-    pipe = real(sampling="EulerDiscreteScheduler")
-    theirs = called(pipe, plan, height=64, width=64, **begun(inputs))
-
     np.testing.assert_array_equal(ours, theirs)
 
 

@@ -249,15 +249,6 @@ class Memory:
         return name, gib * GIB, load
 
 
-def test_what_is_in_memory_is_not_loaded_again(monkeypatch):
-    memory, residents = Memory(monkeypatch, 16), Residents()
-    name, need, load = memory.load("unet", 4)
-
-    assert residents.use(name, need, load) == "unet as loaded"
-    assert residents.use(name, need, load) == "unet as loaded"
-    assert memory.left == 12 * GIB
-
-
 def test_the_least_recently_used_goes_first(monkeypatch):
     memory, residents = Memory(monkeypatch, 12), Residents()
     text, unet, decoder = (memory.load(name, 4) for name in ("text", "unet", "vae"))

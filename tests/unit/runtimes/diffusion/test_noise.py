@@ -13,7 +13,7 @@ from harness.core.case import Source
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.pipeline import Sampling
-from harness.runtimes.diffusion.noise import stored_noise
+from harness.runtimes.diffusion.draw import stored_noise
 from harness.runtimes.diffusion.schedule import make_scheduler
 from tests.unit.nets import DIGITS
 

@@ -41,16 +41,20 @@ def make(name, **options):
     )
 
 
+def started(name):
+    scheduler = make(name)
+    scheduler.set_timesteps(STEPS)
+    return scheduler
+
+
 def schedule(name, **options):
     asked = pipe(make(name, **options))
     return schedule_of(asked, asked)
 
 
-def tensors(seed, count, dtype=torch.float32):
+def tensors(seed, count):
     rng = np.random.default_rng(seed)
-    return [
-        torch.from_numpy(rng.standard_normal(SHAPE)).to(dtype) for _ in range(count)
-    ]
+    return [torch.from_numpy(rng.standard_normal(SHAPE)).float() for _ in range(count)]
 
 
 # Made
@@ -174,8 +178,7 @@ def test_settings_that_one_scheduler_lacks_do_not_differ():
 
 def run(name, predictions, start, between=lambda *_: None):
     """Every step from the latents of the step before; `between` may act after one."""
-    scheduler = make(name)
-    scheduler.set_timesteps(STEPS)
+    scheduler = started(name)
     latents, made = start, []
     for step, t in enumerate(scheduler.timesteps):
         scheduler.scale_model_input(latents, t)
@@ -197,9 +200,7 @@ def free(name, predictions, start):
 
 
 def count(name):
-    scheduler = make(name)
-    scheduler.set_timesteps(STEPS)
-    return len(scheduler.timesteps)
+    return len(started(name).timesteps)
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)
@@ -225,8 +226,7 @@ def test_what_a_wrong_step_left_behind_is_forgotten(name, restored):
     predictions, wrong = tensors(1, count(name)), tensors(3, count(name))
     (start,) = tensors(2, 1)
     alone, states = free(name, predictions, start)
-    scheduler = make(name)
-    scheduler.set_timesteps(STEPS)
+    scheduler = started(name)
     latents, equal = start, []
 
     for step, t in enumerate(scheduler.timesteps):
@@ -271,8 +271,7 @@ def test_a_state_is_a_copy_when_it_is_taken_and_when_it_is_given(name):
     seen = taken.pop("seen")
     assert repr(taken) == seen
 
-    scheduler = make(name)
-    scheduler.set_timesteps(STEPS)
+    scheduler = started(name)
     restore(scheduler, taken, torch.float32)
     blank(scheduler)
     assert repr(taken) == seen
@@ -282,8 +281,7 @@ def test_a_state_is_a_copy_when_it_is_taken_and_when_it_is_given(name):
 def test_tables_keep_their_dtype_and_memory_takes_the_pipelines(name):
     predictions, (start,) = tensors(1, count(name)), tensors(2, 1)
     _, states = free(name, predictions, start)
-    scheduler = make(name)
-    scheduler.set_timesteps(STEPS)
+    scheduler = started(name)
     tables = {
         key: value.dtype
         for key, value in vars(scheduler).items()

@@ -56,8 +56,10 @@ def pipeline(source=XL, **about):
     return replace(plan, **about)
 
 
-def drawn(plan, inputs):
-    networks = listening(torch_networks(plan, RESIDENTS, Device()))
+def drawn(plan, inputs, **networks):
+    """Pictures, and the networks that drew them: PyTorch's, but for those given."""
+    own_networks = torch_networks(plan, RESIDENTS, Device())
+    networks = listening({**own_networks, **networks})
     pipe = assemble(
         plan, inputs, PipelineParts(networks=networks, sampling=plan.sampling)
     )
@@ -72,26 +74,15 @@ def own(plan, folder):
 
 def real(plan, inputs):
     """Diffusers' pipeline, of diffusers' and transformers' own networks."""
-    xl = plan.family == SDXL
-    cls = (
-        diffusers.StableDiffusionXLPipeline
-        if xl
-        else diffusers.StableDiffusion3Pipeline
-    )
-    scheduler = (
-        diffusers.EulerDiscreteScheduler
-        if xl
-        else diffusers.FlowMatchEulerDiscreteScheduler
-    )
-    rest = (
-        {"unet": own(plan, "unet"), "add_watermarker": False}
-        if xl
-        else {
-            "transformer": own(plan, "transformer"),
-            "text_encoder_3": None,
-            "tokenizer_3": None,
-        }
-    )
+    if plan.family == SDXL:
+        cls = diffusers.StableDiffusionXLPipeline
+        scheduler = diffusers.EulerDiscreteScheduler
+        rest = {"unet": own(plan, "unet"), "add_watermarker": False}
+    else:
+        cls = diffusers.StableDiffusion3Pipeline
+        scheduler = diffusers.FlowMatchEulerDiscreteScheduler
+        rest = {"transformer": own(plan, "transformer")}
+        rest |= {"text_encoder_3": None, "tokenizer_3": None}
     vae = diffusers.AutoencoderKL.from_config(
         diffusers.AutoencoderKL.load_config(plan.source.path / "vae")
     )
@@ -218,11 +209,9 @@ def test_the_suite_has_a_chain_of_four_seats():
 
 
 def test_a_kind_that_a_family_lacks_is_refused(tmp_path):
-    text = (FIXTURES / "sdxl" / "parity.toml").read_text(encoding="utf-8")
-    text = text.replace('checkpoint = "."', f'checkpoint = "{XL.path.as_posix()}"')
-    (tmp_path / "parity.toml").write_text(
-        text.replace("[pipeline.text2img]", "[pipeline.img2img]")
-    )
+    path = suite_of(tmp_path, "sdxl", XL.path) / "parity.toml"
+    text = path.read_text().replace("[pipeline.text2img]", "[pipeline.img2img]")
+    path.write_text(text)
 
     with pytest.raises(
         SuiteError, match="'img2img' is not drawn with a StableDiffusionXL"
@@ -261,19 +250,14 @@ def test_noise_is_not_taken_for_a_velocity(tmp_path):
 def test_tiles_are_the_size_that_the_configuration_says():
     plan = pipeline(vae_tiling=True, prompts=("three",), steps=1)
     asked = []
-    networks = torch_networks(plan, RESIDENTS, Device())
-    decoder = networks["vae_decoder"]
+    decoder = torch_networks(plan, RESIDENTS, Device())["vae_decoder"]
 
     def overheard(feeds):
         asked.append(tuple(feeds["latent_sample"].shape[2:]))
         return decoder(feeds)
 
-    networks = {**networks, "vae_decoder": overheard}
     inputs = draw_inputs(plan)
-    pipe = assemble(
-        plan, inputs, PipelineParts(networks=networks, sampling=plan.sampling)
-    )
-    tiled = draw(pipe, plan, inputs)
+    tiled, _ = drawn(plan, inputs, vae_decoder=overheard)
     whole, _ = drawn(replace(plan, vae_tiling=False), inputs)
 
     assert max(asked) == (8, 8)

@@ -9,7 +9,6 @@ from torch import nn
 
 from harness.core.case import ExportSettings
 from harness.core.probes import Kind, Probe
-from harness.engine.store import Store
 from harness.runtimes.foreign.lineup import (
     NAMES,
     OUTPUTS,
@@ -20,12 +19,12 @@ from harness.runtimes.foreign.lineup import (
 )
 from harness.runtimes.foreign.pairing import paired
 from harness.runtimes.mnn.given import contracted
-from harness.runtimes.pytorch.translation import TracedNetwork, translate_once
+from harness.runtimes.pytorch.translation import translate_once
 from tests.plugin import others
-from tests.unit.nets import component
+from tests.unit import nets
 
 EXAMPLE = (torch.arange(8.0).reshape(2, 4) / 7,)
-COMPONENT = component("small", {"x": (2, 4)}, ("y",))
+COMPONENT = nets.component("small", {"x": (2, 4)}, ("y",))
 CLOSED = ExportSettings(dynamic=())
 
 
@@ -89,14 +88,7 @@ def export(module, path, *, dynamo):
 
 
 def network(module, store, settings=CLOSED):
-    return TracedNetwork(
-        module=module,
-        copy=module,
-        component=COMPONENT,
-        settings=settings,
-        example=EXAMPLE,
-        store=Store(root=store),
-    )
+    return nets.traced(module, COMPONENT, settings, EXAMPLE, store)
 
 
 def lined_up(path, module):
@@ -145,15 +137,7 @@ def test_a_sum_with_a_table_is_not_the_table(tmp_path, monkeypatch, batch):
     [([2, 5], True), ([5, 2], False), ([1, 5], False), ([5], False), (["n", 5], True)],
 )
 def test_a_value_of_another_shape_is_paired_with_nothing(theirs, fits):
-    probe = Probe(
-        name="a",
-        position=0,
-        kind=Kind.COMPUTE,
-        op="Linear",
-        module="a",
-        source="",
-        onnx="v",
-    )
+    probe = Probe(name="a", position=0, kind=Kind.COMPUTE, onnx="v")
     (found,) = paired([probe], {"a": (2, 5)}, {"v": theirs})
     assert bool(found.onnx) == fits
 

@@ -29,8 +29,6 @@ def probe(name, op, arguments, kind=Kind.COMPUTE, parents=(), **settings):
         position=0,
         kind=kind,
         op=f"aten.{op}.default",
-        module="",
-        source="",
         onnx=name if kind is Kind.COMPUTE else "",
         parents=parents,
         settings=tuple(settings.items()),

@@ -49,9 +49,7 @@ class Drawn:
         model.graph.initializer.extend(
             numpy_helper.from_array(array, name) for name, array in weights.items()
         )
-        probe = Probe(
-            name="secret", position=0, kind=Kind.MOVE, op="", module="", source=""
-        )
+        probe = Probe(name="secret", position=0, kind=Kind.MOVE)
 
         def build(path):
             onnx.save(model, path / MODEL)

@@ -15,16 +15,15 @@ from harness.core.case import (
     Sample,
     Source,
     TensorSpec,
-    Variant,
 )
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.probes import load_probes
 from harness.recipes import describe, recipe_module
 from harness.recipes.inputs import draw
-from harness.runtimes.mnn.convert import convert
 from harness.runtimes.pytorch.export import export_onnx
-from harness.runtimes.session import load_backend
+from harness.runtimes.session import open_session
+from tests.unit import nets
 from tests.unit.encoders import write_encoder
 
 pytestmark = pytest.mark.slow
@@ -51,22 +50,14 @@ def export(part, folder, attention="eager", **changes):
         torch.tensor(array) for array in draw(part, sample(**TRACED)).values()
     )
     folder.mkdir()
-    export_onnx(module, part, settings, example, folder)
+    export_onnx(nets.traced(module, part, settings, example), folder)
     return folder / "model.onnx"
 
 
 def converted(part, source, folder):
     folder.mkdir()
-    flags = ("--optimizeLevel=2",)
-    convert(
-        source,
-        Variant(name="fp32", backend="mnn", kind="fp32", flags=flags),
-        folder,
-        component=part,
-        probes=load_probes(source.parent / "probes.json"),
-        native=None,
-    )
-    return folder / "model.mnn"
+    probes = load_probes(source.parent / "probes.json")
+    return nets.to_mnn(source, folder, part, probes, flags=("--optimizeLevel=2",))
 
 
 @contextmanager
@@ -80,9 +71,7 @@ def opened(folder, task, exporter, options=None):
     module = recipe_module(task).build(part)
     with ExitStack() as stack:
         sessions = [
-            stack.enter_context(
-                load_backend(name).open_session(file, Device(threads=1), names)
-            )
+            stack.enter_context(open_session(name, file, Device(threads=1), names))
             for name, file in files.items()
         ]
         yield part, module, sessions
@@ -201,9 +190,10 @@ def test_an_axis_that_the_export_froze_is_named(tmp_path, exporter, sizes, said)
         exporter=exporter, opset=EXPORTERS[exporter], dynamic=("batch", "tokens")
     )
     example = (torch.zeros(2, 10, dtype=torch.int32),)
+    module = Frozen(sizes).eval()
 
     with pytest.raises(StageError, match=said) as refused:
-        export_onnx(Frozen(sizes).eval(), part, settings, example, tmp_path)
+        export_onnx(nets.traced(module, part, settings, example), tmp_path)
 
     assert refused.value.outcome is Outcome.EXPORT
     assert "out of dynamic_axes" in str(refused.value)

@@ -10,14 +10,14 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from harness.core.case import Component, Device, Source, TensorSpec, Variant
+from harness.core.case import Device
 from harness.measure.align import source_value
 from harness.runtimes.mnn import RUNTIME
-from harness.runtimes.mnn import convert as converting
 from harness.runtimes.mnn.file import Operator, lacking_mnn, operators, values_made
+from tests.unit import nets
 
 EXPORTED = Path(__file__).parents[4] / "fixtures" / "exported" / "mnn_scripts"
-IMAGE = ("batch", 4, 6, 6)
+PART = nets.component("net", {"image": ("batch", 4, 6, 6)})
 NET = """
 <ir_version: 9, opset_import: ["" : 17]>
 net (float[N, 4, 6, 6] image) => (float[N, 6, 6, 4] out)
@@ -56,39 +56,18 @@ def net():
     return model
 
 
-def component(path):
-    return Component(
-        name="net",
-        recipe="tests.unit.nets",
-        source=Source(path=path, seed=0),
-        inputs=(TensorSpec(name="image", shape=IMAGE, draw="normal"),),
-        outputs=(TensorSpec(name="out", shape=("batch", 6, 6, 4)),),
-    )
-
-
 def convert(folder):
     onnx.save(net(), folder / "model.onnx")
-    converting.convert(
-        folder / "model.onnx",
-        Variant(name="fp32", backend="mnn", kind="fp32"),
-        folder,
-        component=component(folder),
-        probes=(),
-        native=None,
-    )
+    return nets.to_mnn(folder / "model.onnx", folder, PART)
 
 
 def watch(path, image):
     from harness.runtimes.mnn import session as mnn
 
-    seen = {}
+    seen = nets.Seen()
     device = Device(threads=1)
     with mnn.open_session(path, device, ["out"]) as session:
-        session.watch(
-            {"image": image},
-            dict.fromkeys(NAMED, 0),
-            lambda name, value: seen.update({name: value.copy()}),
-        )
+        session.watch({"image": image}, dict.fromkeys(NAMED, 0), seen.keep)
         isolated: dict[str, np.ndarray] = {}
         right = expected(image)
         given = {
@@ -115,9 +94,7 @@ def expected(image):
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory, job):
-    folder = tmp_path_factory.mktemp("net")
-    job(convert, folder)
-    return folder / "model.mnn"
+    return job(convert, tmp_path_factory.mktemp("net"))
 
 
 def test_an_operator_that_also_rectifies_is_known_by_what_it_makes(file):

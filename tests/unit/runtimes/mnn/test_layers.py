@@ -7,14 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.core.case import Device, Variant
-from harness.core.probes import load_probes
+from harness.core.case import Device
 from harness.core.rounding import Trials
 from harness.engine.export_files import MODEL as ONNX
-from harness.engine.export_files import PROBES
 from harness.engine.store import Store
 from harness.runtimes.mnn import MODEL, RUNTIME
-from harness.runtimes.mnn.convert import convert
 from harness.runtimes.mnn.layers import (
     float_weights,
     integers_of,
@@ -46,17 +43,8 @@ def deployed(blocks_files, tmp_path_factory):
             path.write_text(plan_text(bits), encoding="utf-8")
             flags = ("--compressionParamsFile=plan.json",)
             files = ((flags[0], path),)
-        variant = Variant(name="v", backend="mnn", kind=kind, flags=flags, files=files)
-        source = blocks_files["dynamo"]
-        convert(
-            source / ONNX,
-            variant,
-            out,
-            component=nets.BLOCKS,
-            probes=load_probes(source / PROBES),
-            native=None,
-        )
-        return out / MODEL
+        source = blocks_files["dynamo"] / ONNX
+        return nets.to_mnn(source, out, kind=kind, flags=flags, files=files)
 
     exact = made("exact")
     every = [layer.name for layer in stored(exact)]

@@ -6,11 +6,10 @@ import MNN
 import numpy as np
 import pytest
 
-from harness.core.case import Device, Variant
+from harness.core.case import Device
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.engine.export_files import MODEL
-from harness.runtimes.mnn.convert import convert as convert_to_mnn
 from harness.runtimes.mnn.file import stored
 from harness.runtimes.mnn.session import refused
 from tests.unit import nets
@@ -23,17 +22,6 @@ def open_session(path, device=DEVICE, outputs=OUTPUTS):
     from harness.runtimes.mnn import session as mnn
 
     return mnn.open_session(path, device, outputs)
-
-
-def convert(source, folder):
-    return convert_to_mnn(
-        source,
-        Variant(name="fp32", backend="mnn", kind="fp32"),
-        folder,
-        component=nets.BLOCKS,
-        probes=(),
-        native=None,
-    )
 
 
 class Every(dict[str, int]):
@@ -50,13 +38,11 @@ def run(path, feeds, device=DEVICE, outputs=OUTPUTS):
 
 def watch(path, feeds):
     """The outputs unwatched, watched, and unwatched again; and what was seen."""
-    seen = {}
+    seen = nets.Seen()
 
     with open_session(path) as session:
         before = session.run(feeds)
-        watched = session.watch(
-            feeds, Every(), lambda name, value: seen.update({name: value.copy()})
-        )
+        watched = session.watch(feeds, Every(), seen.keep)
         return before, watched, session.run(feeds), seen
 
 
@@ -78,11 +64,9 @@ def clock(path, feeds):
         return session.clock(feeds, 3), session.run(feeds)
 
 
-@pytest.fixture(scope="module")
-def model(blocks_files, tmp_path_factory, job):
-    folder = tmp_path_factory.mktemp("mnn")
-    job(convert, blocks_files["dynamo"] / MODEL, folder)
-    return folder / "model.mnn"
+@pytest.fixture
+def model(mnn_file):
+    return mnn_file
 
 
 def expected(feeds):
@@ -231,25 +215,23 @@ def test_a_version_that_is_too_old_for_a_file_names_the_one_that_made_it(model):
 
 def isolated(path, feeds, shapes):
     """Watched values, and what their operators make of them again."""
-    own, again = {}, {}
+    own, again = nets.Seen(), nets.Seen()
     with open_session(path) as session:
-        session.watch(feeds, Every(), lambda n, value: own.update({n: value.copy()}))
+        session.watch(feeds, Every(), own.keep)
         given = {
             name: value.reshape(shapes.get(name, value.shape))
             for name, value in own.items()
             if name in shapes or name.endswith("__matmul_converted")
         }
-        session.isolate(feeds, given, lambda n, value: again.update({n: value}))
+        session.isolate(feeds, given, again.keep)
     return {name: own[name] for name in given}, again
 
 
 def test_given_its_own_values_each_cut_makes_them_again(
     model, blocks_files, feeds, job
 ):
-    from tests.unit.runtimes.onnxruntime.test_session import whole_graph
-
     # The exported graph's shapes: MNN keeps some values in another one inside.
-    values = whole_graph(blocks_files["dynamo"] / MODEL, feeds)
+    values = nets.whole_graph(blocks_files["dynamo"] / MODEL, feeds)
     shapes = {name: value.shape for name, value in values.items()}
 
     own, again = job(isolated, model, feeds, shapes)

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import numpy_helper
 
 from harness.engine.export_files import MODEL, WEIGHTS
 from harness.runtimes.onnxruntime.float16 import halve
@@ -24,26 +24,25 @@ def weight(name, width):
 @pytest.fixture
 def inline():
     """Two products and a gather, all with a weight each; one of them may be kept."""
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 9, opset_import: ["" : 18]>
+        weighty (float[1, 8] x, float[1, 16] x2, int64[1] ids) => (float[1, {ROWS}] out)
+        {{
+            y = MatMul (x, one)
+            z = MatMul (x2, two)
+            g = Gather (three, ids)
+            sum = Add (y, z)
+            out = Add (sum, g)
+        }}
+    """)
+    for node in model.graph.node:
+        node.name = f"node_{node.output[0]}"
     weights = [weight("one", 8), weight("two", 16), weight("three", 32)]
-    nodes = [
-        helper.make_node("MatMul", ["x", "one"], ["y"], name="first"),
-        helper.make_node("MatMul", ["x2", "two"], ["z"], name="second"),
-        helper.make_node("Gather", ["three", "ids"], ["g"], name="third"),
-        helper.make_node("Add", ["y", "z"], ["sum"], name="fourth"),
-        helper.make_node("Add", ["sum", "g"], ["out"], name="fifth"),
-    ]
-    kinds = {"x": [1, 8], "x2": [1, 16]}
-    inputs = [
-        helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in kinds.items()
-    ]
-    inputs.append(helper.make_tensor_value_info("ids", TensorProto.INT64, [1]))
-    out = helper.make_tensor_value_info("out", TensorProto.FLOAT, [1, ROWS])
-    graph = helper.make_graph(nodes, "weighty", inputs, [out], weights)
-    opset = helper.make_opsetid("", 18)
-    return helper.make_model(graph, opset_imports=[opset], ir_version=9)
+    model.graph.initializer.extend(weights)
+    return model
 
 
-def halved(model, folder, kept=(), *, beside):
+def halved(model, folder, kept, *, beside):
     given, made = folder / "given", folder / "made"
     given.mkdir(parents=True)
     made.mkdir()
@@ -54,7 +53,7 @@ def halved(model, folder, kept=(), *, beside):
     return made
 
 
-@pytest.mark.parametrize("kept", [(), ("second",), ("first", "third")])
+@pytest.mark.parametrize("kept", [(), ("node_z",), ("node_y", "node_g")])
 def test_weights_beside_a_graph_become_what_the_tool_makes_of_inner_ones(
     tmp_path, inline, kept
 ):
@@ -90,17 +89,16 @@ print(peak() - before)
 
 def test_no_more_than_one_weight_is_in_memory(tmp_path):
     each = 16 * 2**20
-    nodes, weights = [], []
-    for place in range(12):
-        values = np.zeros((1024, each // 4096), np.float32)
-        weights.append(numpy_helper.from_array(values, f"w{place}"))
-        nodes.append(helper.make_node("Add", ["x", f"w{place}"], [f"y{place}"]))
-    info = helper.make_tensor_value_info
-    x = info("x", TensorProto.FLOAT, [1])
-    outs = [info(f"y{i}", TensorProto.FLOAT, None) for i in range(12)]
-    graph = helper.make_graph(nodes, "wide", [x], outs, weights)
-    opset = helper.make_opsetid("", 18)
-    model = helper.make_model(graph, opset_imports=[opset], ir_version=9)
+    outputs = ", ".join(f"float y{place}" for place in range(12))
+    nodes = " ".join(f"y{place} = Add (x, w{place})" for place in range(12))
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 18]>'
+        f"wide (float[1] x) => ({outputs}) {{ {nodes} }}"
+    )
+    values = np.zeros((1024, each // 4096), np.float32)
+    model.graph.initializer.extend(
+        numpy_helper.from_array(values, f"w{place}") for place in range(12)
+    )
     onnx.save_model(model, tmp_path / MODEL, save_as_external_data=True, location="w")
     (tmp_path / "made").mkdir()
 

@@ -4,7 +4,6 @@ import shutil
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 
 from harness.core.case import Device
@@ -124,25 +123,17 @@ def test_a_name_that_no_layer_makes_is_refused(exact, tmp_path):
 @pytest.mark.parametrize("shift", [-3.0, 0.0, 3.0])
 def test_inputs_are_rounded_bit_for_bit_as_the_runtime_does(shift):
     values = np.random.default_rng(0).normal(shift, size=(3, 7, 5)).astype(np.float32)
-    made = ["steps", "scale", "zero"]
-    nodes = [
-        onnx.helper.make_node("DynamicQuantizeLinear", ["x"], made),
-        onnx.helper.make_node("DequantizeLinear", made, ["y"]),
-    ]
-    sides = [
-        [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [3, 7, 5])]
-        for name in ("x", "y")
-    ]
-    graph = onnx.helper.make_graph(nodes, "inputs", *sides)
-    opset = [onnx.helper.make_opsetid("", 18)]
-    model = onnx.helper.make_model(graph, ir_version=10, opset_imports=opset)
-    session = ort.InferenceSession(
-        model.SerializeToString(), providers=["CPUExecutionProvider"]
-    )
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["" : 18]>
+        inputs (float[3, 7, 5] x) => (float[3, 7, 5] y) {
+            steps, scale, zero = DynamicQuantizeLinear (x)
+            y = DequantizeLinear (steps, scale, zero)
+        }
+    """)
 
-    (expected,) = session.run(None, {"x": values})
+    expected = nets.by_onnxruntime(model.SerializeToString(), {"x": values})
 
-    np.testing.assert_array_equal(rounded_inputs(values), expected)
+    np.testing.assert_array_equal(rounded_inputs(values), expected["y"])
 
 
 def test_a_weight_beyond_float16_becomes_its_largest_number():
@@ -183,10 +174,7 @@ def test_the_deployed_file_computes_with_the_rounded_weights_and_inputs(
 
     found = effects(network, given, lambda: run(feeds))
 
-    session = ort.InferenceSession(
-        str(tmp_path / "planned" / MODEL), providers=["CPUExecutionProvider"]
-    )
-    made = dict(zip(found.rows, session.run([*found.rows], feeds), strict=True))
+    made = nets.by_onnxruntime(tmp_path / "planned" / MODEL, feeds)
     rms = [
         np.sqrt(np.mean((made[name] - run(feeds)[name]) ** 2)) for name in found.rows
     ]

@@ -34,7 +34,7 @@ def model(request, blocks_files, tmp_path_factory):
 @pytest.fixture
 def values(model, feeds):
     """Every value of the graph, by one session."""
-    return whole_graph(model, feeds)
+    return nets.whole_graph(model, feeds)
 
 
 @pytest.fixture
@@ -42,24 +42,6 @@ def limit(request, monkeypatch):
     """Let segments hold at most so many bytes."""
     planned = partial(plan_segments, limit_bytes=request.param)
     monkeypatch.setattr(backend, "plan_segments", planned)
-
-
-def whole_graph(path, feeds):
-    """Every value of the graph, from one unoptimised session."""
-    proto = onnx.load(path)
-    given = {value.name for value in proto.graph.output}
-    made = [n for node in proto.graph.node for n in node.output if n]
-    proto.graph.output.extend(
-        onnx.ValueInfoProto(name=name) for name in made if name not in given
-    )
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    session = ort.InferenceSession(
-        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    names = [value.name for value in session.get_outputs()]
-    return dict(zip(names, session.run(names, dict(feeds)), strict=True))
 
 
 def equal(one, two):
@@ -70,12 +52,10 @@ def equal(one, two):
 @pytest.mark.parametrize("limit", [1, 4000, 2**40], indirect=True)
 def test_segments_give_the_bits_of_the_whole_graph(model, feeds, values):
     sizes = {name: value.nbytes for name, value in values.items()}
-    seen = {}
+    seen = nets.Seen()
 
     with open_session(model, DEVICE, OUTPUTS) as session:
-        made = session.watch(
-            feeds, sizes, lambda name, value: seen.update({name: value.copy()})
-        )
+        made = session.watch(feeds, sizes, seen.keep)
 
     assert set(seen) == set(values)
     assert equal(seen, values)
@@ -106,28 +86,19 @@ def test_small_segments_carry_their_own_weights_only_and_a_large_one_is_whole(
 
 
 def test_a_graph_with_subgraphs_is_left_whole():
-    make = onnx.helper.make_node
-    info = onnx.helper.make_tensor_value_info
-    branch = onnx.helper.make_graph(
-        [make("Neg", ["hidden"], ["flipped"])], "b", [], [info("flipped", 1, None)]
-    )
-    nodes = [
-        make("Abs", ["rows"], ["hidden"]),
-        make(
-            "Constant",
-            [],
-            ["truth"],
-            value=onnx.numpy_helper.from_array(np.array(True)),
-        ),
-        make("If", ["truth"], ["out"], then_branch=branch, else_branch=branch),
-    ]
-    graph = onnx.helper.make_graph(
-        nodes, "g", [info("rows", 1, [2])], [info("out", 1, [2])]
-    )
+    graph = onnx.parser.parse_graph("""
+        g (float[2] rows, bool truth) => (float[2] out) {
+            hidden = Abs (rows)
+            out = If (truth) <
+                then_branch = one () => (float[2] a) { a = Neg (hidden) },
+                else_branch = two () => (float[2] b) { b = Neg (hidden) }
+            >
+        }
+    """)
 
     (segment,) = plan_segments(graph, {"hidden": 8, "out": 8}, ["out"], 1)
 
-    assert segment.reads == ("rows",)
+    assert segment.reads == ("rows", "truth")
 
 
 def test_a_session_repeats_itself_after_watching_and_after_other_sizes(model, feeds):
@@ -250,24 +221,11 @@ def test_what_cannot_run_is_a_sentence(model, feeds, what):
                 session.watch(feeds, {}, print)
 
 
-def test_a_file_that_cannot_be_loaded_is_a_sentence(tmp_path, blocks_files):
-    data = (blocks_files["dynamo"] / MODEL).read_bytes()
-    graph = onnx.load_from_string(data)
-    graph.graph.node[0].op_type = "NoSuchOperator"
-    onnx.save(graph, tmp_path / MODEL)
-
-    with pytest.raises(StageError, match=r"refuses model\.onnx") as caught:
-        open_session(tmp_path / MODEL, DEVICE, OUTPUTS).__enter__()
-    assert caught.value.outcome is Outcome.LOAD
-
-
 def isolated(path, feeds, given):
     """What each operator makes of values that are given."""
-    seen = {}
+    seen = nets.Seen()
     with open_session(path, DEVICE, OUTPUTS) as session:
-        session.isolate(
-            feeds, given, lambda name, value: seen.update({name: value.copy()})
-        )
+        session.isolate(feeds, given, seen.keep)
     return seen
 
 
@@ -284,7 +242,7 @@ def test_only_an_operator_that_is_wrong_differs_when_its_inputs_are_right(
     blocks_files, feeds, tmp_path
 ):
     sound = blocks_files["dynamo"] / MODEL
-    right = whole_graph(sound, feeds)
+    right = nets.whole_graph(sound, feeds)
     proto = onnx.load(sound)
     conv = next(node for node in proto.graph.node if node.op_type == "Conv")
     weight = next(t for t in proto.graph.initializer if t.name == conv.input[1])
@@ -292,7 +250,7 @@ def test_only_an_operator_that_is_wrong_differs_when_its_inputs_are_right(
     weight.CopyFrom(onnx.numpy_helper.from_array(wrong, weight.name))
     onnx.save(proto, tmp_path / MODEL)
 
-    cumulative = whole_graph(tmp_path / MODEL, feeds)
+    cumulative = nets.whole_graph(tmp_path / MODEL, feeds)
     own = isolated(tmp_path / MODEL, feeds, right)
 
     inherited = [n for n in right if not np.array_equal(cumulative[n], right[n])]

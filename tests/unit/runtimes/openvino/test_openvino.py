@@ -8,7 +8,6 @@ from harness.core.case import Device, Variant
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.engine.export_files import MODEL as EXPORTED
-from harness.runtimes.onnxruntime.session import open_session as open_onnxruntime
 from harness.runtimes.openvino import MODEL, RUNTIME, WEIGHTS
 from harness.runtimes.openvino import session as module
 from harness.runtimes.openvino.convert import convert
@@ -45,13 +44,7 @@ def model(source, tmp_path_factory):
 @pytest.fixture(scope="module")
 def expected(source, feeds):
     """Every value of the exported graph, as ONNX Runtime computes it unoptimised."""
-    graph = onnx.load(source).graph
-    names = [name for node in graph.node for name in node.output if name]
-    seen = {}
-    with open_onnxruntime(source, Device(threads=1), OUTPUTS) as session:
-        sizes = dict.fromkeys(names, 1)
-        session.watch(feeds, sizes, lambda name, value: seen.update({name: +value}))
-    return seen
+    return nets.whole_graph(source, feeds)
 
 
 def largest_error(one, two):
@@ -84,13 +77,11 @@ def test_layers_are_those_of_the_exported_graph(
 ):
     monkeypatch.setattr(module, "_AT_ONCE_BYTES", at_once)
     sizes = {name: value.nbytes for name, value in expected.items()}
-    seen = {}
+    seen = nets.Seen()
 
     with open_session(model, DEVICE, OUTPUTS) as session:
         bare = session.run(feeds)
-        made = session.watch(
-            feeds, sizes, lambda name, value: seen.update({name: value.copy()})
-        )
+        made = session.watch(feeds, sizes, seen.keep)
 
     real = [name for name in seen if expected[name].dtype == np.float32]
     assert len(real) > len(expected) / 2
@@ -102,15 +93,13 @@ def test_layers_are_those_of_the_exported_graph(
 
 
 def test_an_operator_alone_reads_the_values_that_are_given(model, feeds, expected):
-    seen = {}
+    seen = nets.Seen()
     given = {
         name: value for name, value in expected.items() if value.dtype == np.float32
     }
 
     with open_session(model, DEVICE, OUTPUTS) as session:
-        session.isolate(
-            feeds, given, lambda name, value: seen.update({name: value.copy()})
-        )
+        session.isolate(feeds, given, seen.keep)
 
     assert len(seen) > len(given) / 2
     for name, value in seen.items():
@@ -129,10 +118,10 @@ def test_a_wrong_given_value_reaches_its_readers_alone(source, model, feeds, exp
         for name, one in expected.items()
         if one.dtype == np.float32
     }
-    seen = {}
+    seen = nets.Seen()
 
     with open_session(model, DEVICE, OUTPUTS) as session:
-        session.isolate(feeds, given, lambda name, one: seen.update({name: one.copy()}))
+        session.isolate(feeds, given, seen.keep)
 
     wrong = {
         name

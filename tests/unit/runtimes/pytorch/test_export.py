@@ -3,7 +3,6 @@
 import numpy as np
 import onnx
 import onnx_ir
-import onnxruntime as ort
 import pytest
 import torch
 from torch import nn
@@ -32,15 +31,7 @@ def opset_of(folder):
 
 
 def run(folder, feeds):
-    """Run with onnxruntime, optimisation off, and return outputs by name."""
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = ort.InferenceSession(
-        str(folder / MODEL), options, providers=["CPUExecutionProvider"]
-    )
-    names = [value.name for value in session.get_outputs()]
-    return dict(zip(names, session.run(names, dict(feeds)), strict=True))
+    return nets.by_onnxruntime(folder / MODEL, feeds, optimised=False)
 
 
 def check_outputs(module, folder, feeds):

@@ -17,7 +17,6 @@ from harness.runtimes.pytorch.floors import (
     redraw,
     widening,
 )
-from harness.runtimes.pytorch.program import program_of_export
 from harness.runtimes.pytorch.reference import record_reference
 from harness.runtimes.pytorch.submodules import program_of_module
 from tests.unit import nets
@@ -39,11 +38,7 @@ class Head(nn.Module):
         return self.head(self.body(rows))
 
 
-def by_graph(module, example):
-    return program_of_export(torch.export.export(module, example))
-
-
-@pytest.fixture(params=[by_graph, program_of_module], ids=["graph", "modules"])
+@pytest.fixture(params=[nets.by_graph, program_of_module], ids=["graph", "modules"])
 def head(request, tmp_path):
     module = Head().eval()
     rows = torch.from_numpy(ROWS["rows"])
@@ -178,7 +173,7 @@ class Narrow(nn.Module):
         return (self.linear(rows) @ self.table).half()
 
 
-@pytest.mark.parametrize("program_of", [by_graph, program_of_module])
+@pytest.mark.parametrize("program_of", [nets.by_graph, program_of_module])
 def test_a_cast_to_float16_is_part_of_the_noise(program_of, tmp_path):
     module = Narrow().eval()
     program = program_of(module, (torch.from_numpy(ROWS["rows"]),))

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from harness.core.probes import Kind
-from harness.runtimes.pytorch.program import own_path, program_of_export
+from harness.runtimes.pytorch.program import own_path
 from harness.runtimes.pytorch.submodules import program_of_module, scopes_of
 from tests.unit import nets
 
@@ -64,7 +64,7 @@ class Single(nn.Module):
 
 
 def exported(module, *example):
-    return program_of_export(torch.export.export(module, example))
+    return nets.by_graph(module, example)
 
 
 @pytest.fixture(scope="module")
@@ -118,17 +118,6 @@ def test_halves_of_a_chunk_are_moves(kinds):
     assert [probe.kind for probe in halves] == [Kind.MOVE, Kind.MOVE]
 
 
-class Calling(nn.Module):
-    """A network that is one function."""
-
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *tensors):
-        return self.function(*tensors)
-
-
 def exp_over(divisor):
     return lambda rows: torch.exp(rows) / divisor
 
@@ -162,19 +151,19 @@ def einsum(equation):
     ],
 )
 def test_an_operator_computes_only_where_it_changes_numbers(op, function, kind):
-    (probe,) = of(exported(Calling(function), torch.ones(2, 2, 2)), op)
+    (probe,) = of(exported(nets.Calling(function), torch.ones(2, 2, 2)), op)
 
     assert probe.kind is kind
 
 
 def test_a_cast_is_made_of_what_it_casts_and_not_of_its_pattern():
-    (cast,) = of(exported(Calling(exp_as(torch.int32)), torch.ones(2)), "type_as")
+    (cast,) = of(exported(nets.Calling(exp_as(torch.int32)), torch.ones(2)), "type_as")
 
     assert cast.parents == ("exp",)
 
 
 def test_what_hangs_on_sizes_alone_is_constant():
-    module = Calling(lambda rows: rows + torch.arange(rows.shape[1]).float().sin())
+    module = nets.Calling(lambda rows: rows + torch.arange(rows.shape[1]).float().sin())
     program = exported(module, torch.ones(2, 3))
 
     assert of(program, "sin")[0].kind is Kind.CONSTANT
@@ -235,7 +224,7 @@ def test_module_and_line_are_the_models_own():
     assert not any("/torch/" in p.source for p in program.probes)
 
 
-@pytest.mark.parametrize("make", [program_of_module, lambda m, e: exported(m, *e)])
+@pytest.mark.parametrize("make", [program_of_module, nets.by_graph])
 def test_a_program_gives_what_the_module_gives(make):
     module = nets.Blocks()
     program = make(module, EXAMPLE)
@@ -312,7 +301,7 @@ def test_weights_are_restored_after_a_run_that_failed(either, image):
     assert module.conv.weight.dtype is torch.float32
 
 
-@pytest.mark.parametrize("make", [program_of_module, lambda m, e: exported(m, *e)])
+@pytest.mark.parametrize("make", [program_of_module, nets.by_graph])
 def test_a_run_in_float64_has_no_tensor_that_the_module_made_in_float32(make):
     """As a table of frequencies, whose rounding is then part of the noise floor."""
 
@@ -321,8 +310,9 @@ def test_a_run_in_float64_has_no_tensor_that_the_module_made_in_float32(make):
         return torch.sin(steps.to(torch.float32)[:, None] * table)
 
     given = (torch.tensor([999, 500]),)
-    (single,) = make(Calling(waves), given).run(given, lambda *_: None)
-    (double,) = make(Calling(waves), given).run(given, lambda *_: None, double=True)
+    program = make(nets.Calling(waves), given)
+    (single,) = program.run(given, lambda *_: None)
+    (double,) = program.run(given, lambda *_: None, double=True)
 
     exact = np.sin(given[0].numpy()[:, None] * np.exp(-np.arange(8) / 3))
     assert np.abs(double.numpy() - exact).max() < 1e-12

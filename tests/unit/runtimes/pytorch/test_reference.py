@@ -15,24 +15,12 @@ from harness.measure.trace import INDEX, OUTPUT, VALUES, open_trace
 from harness.runtimes.pytorch import reference
 from harness.runtimes.pytorch.floors import FEW, floor_of, other_convolutions
 from harness.runtimes.pytorch.prepare import refuse_not_finite
-from harness.runtimes.pytorch.program import program_of_export
 from harness.runtimes.pytorch.reference import check_reference, record_reference
 from harness.runtimes.pytorch.submodules import program_of_module
 from tests.unit import nets
 
 ROWS = nets.component("rows", {"rows": (2, 8)})
 INPUTS = {"rows": np.random.default_rng(0).normal(size=(2, 8)).astype(np.float32)}
-
-
-class Of(nn.Module):
-    """A network that is one function."""
-
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, rows):
-        return self.function(rows)
 
 
 class Counting(nn.Module):
@@ -66,12 +54,12 @@ def in_part_in_train_mode():
     ("module", "said"),
     [
         pytest.param(
-            Of(lambda rows: rows.mul_(2)).eval(),
+            nets.Calling(lambda rows: rows.mul_(2)).eval(),
             "rows changes its input 'rows' in place",
             id="changes-its-input",
         ),
         pytest.param(
-            Of(lambda rows: rows + torch.rand_like(rows)).eval(),
+            nets.Calling(lambda rows: rows + torch.rand_like(rows)).eval(),
             "rows is random: .*'out' by up to",
             id="random",
         ),
@@ -79,7 +67,7 @@ def in_part_in_train_mode():
             Counting().eval(), "rows is random: .*'out' by up to", id="remembers"
         ),
         pytest.param(
-            Of(lambda rows: (rows, rows * 2)).eval(),
+            nets.Calling(lambda rows: (rows, rows * 2)).eval(),
             "returns 2 tensors, its recipe promises 1: out",
             id="two-outputs",
         ),
@@ -103,26 +91,20 @@ def test_a_sound_module_gives_its_outputs():
         assert torch.equal(out, module(torch.from_numpy(INPUTS["rows"])))
 
 
-def recorded(module, component, inputs, folder, make, *, wanted=None):
-    folder.mkdir()
+def recorded(tmp_path, module, component, inputs, make=nets.by_graph, **which):
+    (folder := tmp_path / "trace").mkdir()
     example = tuple(torch.tensor(value) for value in inputs.values())
     program = make(module, example)
     seen = record_reference(
-        module, program, component, inputs, folder, device="cpu", wanted=wanted
+        module, program, component, inputs, folder, device="cpu", **which
     )
     return seen, open_trace(folder), program
 
 
-def by_graph(module, example):
-    return program_of_export(torch.export.export(module, example))
-
-
-@pytest.mark.parametrize("make", [by_graph, program_of_module])
+@pytest.mark.parametrize("make", [nets.by_graph, program_of_module])
 def test_every_computed_value_is_recorded_with_its_noise(tmp_path, make):
     module, inputs = nets.Blocks(), nets.feeds(nets.BLOCKS)
-    seen, trace, program = recorded(
-        module, nets.BLOCKS, inputs, tmp_path / "trace", make
-    )
+    seen, trace, program = recorded(tmp_path, module, nets.BLOCKS, inputs, make)
     computed = [p.name for p in program.probes if p.kind is Kind.COMPUTE]
     seen_outputs = [OUTPUT + "map", OUTPUT + "pooled"]
 
@@ -134,9 +116,7 @@ def test_every_computed_value_is_recorded_with_its_noise(tmp_path, make):
 
 def test_noise_is_of_the_size_of_float32(tmp_path):
     module, inputs = nets.Blocks(), nets.feeds(nets.BLOCKS)
-    _, trace, program = recorded(
-        module, nets.BLOCKS, inputs, tmp_path / "trace", by_graph
-    )
+    _, trace, program = recorded(tmp_path, module, nets.BLOCKS, inputs)
     for probe in (p for p in program.probes if p.kind is Kind.COMPUTE):
         if probe.name in trace and trace[probe.name].dtype == np.float32:
             rms = np.sqrt(np.mean(np.square(trace[probe.name], dtype=np.float64)))
@@ -151,9 +131,7 @@ def test_noise_is_the_error_against_the_same_network_in_double(tmp_path):
     module = nn.Conv2d(4, 8, 3).eval()
     component = nets.component("conv", {"image": (2, 4, 6, 6)})
     image = np.random.default_rng(1).normal(size=(2, 4, 6, 6)).astype(np.float32)
-    _, trace, _ = recorded(
-        module, component, {"image": image}, tmp_path / "trace", by_graph
-    )
+    _, trace, _ = recorded(tmp_path, module, component, {"image": image})
     with torch.no_grad():
         single = module(torch.from_numpy(image)).numpy()
         with other_convolutions():
@@ -178,24 +156,17 @@ def test_a_trace_writes_nothing_beside_its_folder(tmp_path, monkeypatch):
 
     monkeypatch.setattr(reference, "other_convolutions", seen)
     module = nn.Conv2d(4, 8, 3).eval()
+    component = nets.component("conv", {"image": (2, 4, 6, 6)})
     image = np.random.default_rng(1).normal(size=(2, 4, 6, 6)).astype(np.float32)
 
-    recorded(
-        module,
-        nets.component("conv", {"image": (2, 4, 6, 6)}),
-        {"image": image},
-        tmp_path / "trace",
-        by_graph,
-    )
+    recorded(tmp_path, module, component, {"image": image})
 
     assert beside == [["trace"]]
     assert {path.name for path in (tmp_path / "trace").iterdir()} == {INDEX, VALUES}
 
 
 def test_masks_are_marked_and_do_not_drown_the_noise(tmp_path):
-    _, trace, program = recorded(
-        Softmax().eval(), ROWS, INPUTS, tmp_path / "trace", by_graph
-    )
+    _, trace, program = recorded(tmp_path, Softmax().eval(), ROWS, INPUTS)
     masks = {name for name in trace if trace.places[name].is_mask}
     ops = {p.op for p in program.probes if p.name in masks}
 
@@ -208,9 +179,7 @@ def test_masks_are_marked_and_do_not_drown_the_noise(tmp_path):
 
 def test_outputs_alone_are_recorded_when_layers_are_not_wanted(tmp_path):
     module, inputs = nets.Blocks(), nets.feeds(nets.BLOCKS)
-    seen, trace, _ = recorded(
-        module, nets.BLOCKS, inputs, tmp_path / "trace", by_graph, wanted=()
-    )
+    seen, trace, _ = recorded(tmp_path, module, nets.BLOCKS, inputs, wanted=())
 
     assert list(trace) == [OUTPUT + "map", OUTPUT + "pooled"]
     assert seen["values"] == 2
@@ -224,7 +193,7 @@ def test_what_a_rewrite_changes_is_measured(tmp_path):
     with torch.no_grad():
         rewritten.bias += 0.25
     rows = (torch.from_numpy(INPUTS["rows"]),)
-    program = by_graph(rewritten, rows)
+    program = nets.by_graph(rewritten, rows)
 
     seen = record_reference(plain, program, ROWS, INPUTS, tmp_path, device="cpu")
 

@@ -11,13 +11,13 @@ import numpy as np
 import onnx
 import pytest
 
-from harness.core.case import Device, Target, Variant
+from harness.core.case import Device, Target
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.runtime import runtimes
 from harness.engine.export_files import MODEL
 from harness.engine.host import Host
-from harness.runtimes.session import load_backend
+from harness.runtimes.session import open_session
 from harness.runtimes.target import agent, bundle_run, drive
 from harness.runtimes.target.traced import Sketched
 from tests.unit import nets
@@ -35,17 +35,14 @@ def device(command=COMMAND, **settings):
 def measured(backend, path, device):
     """All that a session can be asked: outputs, watched values, operators alone."""
     feeds = nets.feeds(nets.BLOCKS)
-    watched: dict[str, np.ndarray] = {}
-    alone: dict[str, np.ndarray] = {}
-
-    def keep(where, name, value):
-        where[name] = np.array(value)
+    watched = nets.Seen()
+    alone = nets.Seen()
 
     sizes = dict.fromkeys(made_in(backend, path), 1)
-    with load_backend(backend).open_session(path, device, OUTPUTS) as session:
+    with open_session(backend, path, device, OUTPUTS) as session:
         run = session.run(feeds)
-        seen = session.watch(feeds, sizes, partial(keep, watched))
-        session.isolate(feeds, dict(watched), partial(keep, alone))
+        seen = session.watch(feeds, sizes, watched.keep)
+        session.isolate(feeds, dict(watched), alone.keep)
         return run, seen, watched, alone, session.ran
 
 
@@ -57,27 +54,12 @@ def made_in(backend, path):
     return [name for node in onnx.load(path).graph.node for name in node.output]
 
 
-def convert(source, folder):
-    from harness.runtimes.mnn.convert import convert as convert_to_mnn
-
-    return convert_to_mnn(
-        source,
-        Variant(name="fp32", backend="mnn", kind="fp32"),
-        folder,
-        component=nets.BLOCKS,
-        probes=(),
-        native=None,
-    )
-
-
 @pytest.fixture(scope="module")
-def files(blocks_files, tmp_path_factory, job):
+def files(mnn_file, tmp_path_factory):
     """A deployed file of each runtime that can run on a target."""
-    folder = tmp_path_factory.mktemp("mnn")
-    job(convert, blocks_files["dynamo"] / MODEL, folder)
     weights = tmp_path_factory.mktemp("external")
     nets.export(nets.Blocks(), nets.BLOCKS, weights, external_data=True)
-    return {"mnn": folder / "model.mnn", "onnxruntime": weights / MODEL}
+    return {"mnn": mnn_file, "onnxruntime": weights / MODEL}
 
 
 def bits(arrays):
@@ -127,7 +109,7 @@ def sent_files(path, folder):
         sent.append([])
         if at == 2:
             next(folder.glob(f"parity-agent-*/{drive.sha256(path)}")).write_bytes(b"")
-        with load_backend("onnxruntime").open_session(path, device(), OUTPUTS) as it:
+        with open_session("onnxruntime", path, device(), OUTPUTS) as it:
             it.run(nets.feeds(nets.BLOCKS))
         sent[-1].sort()
     return sent
@@ -145,27 +127,57 @@ def test_a_piece_that_cannot_be_written_says_why(tmp_path, monkeypatch):
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
+DYING = b"""\
+            view = memoryview(part)
+            if "value" in head:
+                os.write(self._out, bytes(view[:7]))
+                os.kill(os.getpid(), 11)"""
 BROKEN = {
-    "absent": (("no-such-emulator",), Outcome.UNAVAILABLE, "cannot be run"),
-    "no Python": (("cat",), Outcome.UNAVAILABLE, "before a Python answered"),
-    "ends": (("true",), Outcome.UNAVAILABLE, "before a Python answered"),
-    "silent": (("sh", "-c", "sleep 60"), Outcome.TIMED_OUT, "nothing for 2 s"),
+    "absent": (("no-such-emulator",), None, Outcome.UNAVAILABLE, "cannot be run"),
+    "no Python": (("cat",), None, Outcome.UNAVAILABLE, "before a Python answered"),
+    "ends": (("true",), None, Outcome.UNAVAILABLE, "before a Python answered"),
+    "silent": (("sh", "-c", "sleep 60"), None, Outcome.TIMED_OUT, "nothing for 2 s"),
     "old Python": (
         (sys.executable, "-c", ("import sys; sys.stdin.readline(); "
          "print('parity-agent-ready 3.7', flush=True); sys.stdin.read()")),
+        None,
         Outcome.UNAVAILABLE,
         "has Python 3.7",
     ),
-    "no numpy": ((sys.executable, "-S", "-I"), Outcome.UNAVAILABLE, "has no numpy"),
-    "an echo": (("sh", "-c", "cat -u"), Outcome.CRASHED, "repeats what it is sent"),
+    "no numpy": (
+        (sys.executable, "-S", "-I"), None, Outcome.UNAVAILABLE, "has no numpy"
+    ),
+    "an echo": (
+        ("sh", "-c", "cat -u"), None, Outcome.CRASHED, "repeats what it is sent"
+    ),
     "a terminal": (
         (sys.executable, "-c", ("import sys; sys.stdin.readline(); "
          "print('parity-agent-ready 3.11', flush=True); print('$ ' * 99, flush=True); "
          "sys.stdin.read()")),
+        None,
         Outcome.CRASHED,
         "no frame",
     ),
+    "no runtime": (
+        COMMAND,
+        (b"import onnxruntime as ort", b"import onnxruntim as ort"),
+        Outcome.UNAVAILABLE,
+        "No module named 'onnxruntim'",
+    ),
+    "another protocol": (
+        COMMAND,
+        (b"PROTOCOL = 1", b"PROTOCOL = 2"),
+        Outcome.CRASHED,
+        "speaks version 2",
+    ),
+    "dies in a value": (
+        COMMAND,
+        (b"            view = memoryview(part)", DYING),
+        Outcome.CRASHED,
+        "died with SIGSEGV during 'run'",
+    ),
 }  # fmt: skip
+"""The target's command, a change of the agent's source, and what is said."""
 
 
 def opened(path, command, source=None, stall_s=60.0):
@@ -175,9 +187,7 @@ def opened(path, command, source=None, stall_s=60.0):
         drive.source_of = partial(_changed, drive.source_of, *source)
     sizes = dict.fromkeys(made_in("onnxruntime", path), 1)
     try:
-        with load_backend("onnxruntime").open_session(
-            path, device(command), OUTPUTS
-        ) as session:
+        with open_session("onnxruntime", path, device(command), OUTPUTS) as session:
             session.watch(nets.feeds(nets.BLOCKS), sizes, lambda *_: None)
     except StageError as error:
         return error.outcome, str(error)
@@ -189,49 +199,16 @@ def _changed(source, old, new, module):
 
 
 @pytest.mark.parametrize("how", BROKEN)
-def test_a_command_that_starts_no_agent_is_a_sentence(files, job, how):
-    command, outcome, words = BROKEN[how]
+def test_a_target_that_breaks_is_a_sentence(files, job, how):
+    command, change, outcome, words = BROKEN[how]
 
     # A Python may take seconds to start where other tests run.
     stall_s = 2.0 if how == "silent" else 60.0
-    found = job(opened, files["onnxruntime"], command, None, stall_s)
+    found = job(opened, files["onnxruntime"], command, change, stall_s)
 
     assert found[0] is outcome
     assert words in found[1]
     assert found[1].startswith("Target 'phone' ")
-
-
-DYING = b"""\
-            view = memoryview(part)
-            if "value" in head:
-                os.write(self._out, bytes(view[:7]))
-                os.kill(os.getpid(), 11)"""
-CHANGED = {
-    "no runtime": (
-        (b"import onnxruntime as ort", b"import onnxruntim as ort"),
-        Outcome.UNAVAILABLE,
-        "No module named 'onnxruntim'",
-    ),
-    "another protocol": (
-        (b"PROTOCOL = 1", b"PROTOCOL = 2"),
-        Outcome.CRASHED,
-        "speaks version 2",
-    ),
-    "dies in a value": (
-        (b"            view = memoryview(part)", DYING),
-        Outcome.CRASHED,
-        "died with SIGSEGV during 'run'",
-    ),
-}
-
-
-@pytest.mark.parametrize("how", CHANGED)
-def test_an_agent_that_breaks_is_a_sentence(files, job, how):
-    change, outcome, words = CHANGED[how]
-    found = job(opened, files["onnxruntime"], COMMAND, change)
-
-    assert found[0] is outcome
-    assert words in found[1]
 
 
 def test_a_runtime_too_old_for_the_file_is_a_sentence(files, job, tmp_path):
