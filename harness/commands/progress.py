@@ -49,10 +49,7 @@ class _Lane:
 class Course:
     """How many cases of a run have ended, and how long the others may take.
 
-    Args:
-        cases: Every case of the run.
-        costs_s: Seconds that cases took in an earlier run; it may lack some.
-
+    `costs_s` are seconds that cases took in an earlier run; it may lack some.
     """
 
     def __init__(self, cases: Iterable[Key], costs_s: Mapping[Key, float]) -> None:

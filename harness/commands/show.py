@@ -196,12 +196,7 @@ def nodes(
 
 
 def _key_of(found: Report, case: str) -> Key:
-    """Return the one case of a run that a name means.
-
-    Raises:
-        ParityError: The name means no case, or several.
-
-    """
+    """Return the one case of a run that a name means, or refuse the name."""
     from harness.core.record import labels
 
     names = labels(found.records.values())

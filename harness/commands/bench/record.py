@@ -44,16 +44,9 @@ def keep(
 ) -> tuple[Path, str]:
     """Write the timings, into a run of the same files on the same machine if any.
 
-    Args:
-        suite: The suite that was timed.
-        runs: Folder of reports.
-        name: The run to add to; empty for the newest, if it fits.
-        timings: The timings, one for each subject.
-        plan: The plan that the timings were made by.
-
-    Returns:
-        The folder, and the reason why no run's report has the times now; the reason
-        is empty if a report has them.
+    `name` is the run to add to; empty for the newest, if it fits. The result is the
+    folder, and the reason why no run's report has the times now; the reason is empty if
+    a report has them.
 
     Raises:
         SuiteError: The named run is of another suite or machine, or the folder cannot
@@ -178,9 +171,7 @@ def _fitting(
 ) -> tuple[Path | None, dict[str, Any], str]:
     """Return the report to add to and its data; or None and why the newest is unfit.
 
-    Raises:
-        SuiteError: The named run is unfit.
-
+    A named run that is unfit is an error.
     """
     try:
         path = find_run(runs, name or LAST)

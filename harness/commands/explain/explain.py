@@ -339,13 +339,7 @@ def moved(floors: float, was: float) -> bool:
 def _diverging(
     judge: Judge, record: CaseRecord, case: Case, report: Callable[[str], None]
 ) -> tuple[CaseVerdict, JudgedRow]:
-    """Return the verdict on a case's layers, or on its outputs, and the divergence.
-
-    Raises:
-        OnlyInGraphError: No value is out of tolerance, and the graph is not PyTorch's.
-        SuiteError: The case agrees, or was never compared.
-
-    """
+    """Return the verdict on a case's layers, or on its outputs, and the divergence."""
     if record.failure is not None:
         raise SuiteError(record.failure.message)
     verdicts = [judge.check(record, what) for what in case.whats]

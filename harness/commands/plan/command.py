@@ -180,12 +180,7 @@ def _started(
 
 
 def _bench(engine: Engine, suite: Suite, case: Case) -> Bench:
-    """Return what times files; say that a target is not timed.
-
-    Raises:
-        SuiteError: The case runs on another device than the processor.
-
-    """
+    """Return what times files; say that a target is not timed."""
     from harness.commands.bench.rounds import Bench
     from harness.core.text import few
 
@@ -208,13 +203,7 @@ def _bench(engine: Engine, suite: Suite, case: Case) -> Bench:
 
 
 def _runtime(suite: Suite, component: str, backend: str) -> str:
-    """Return the runtime of a plan.
-
-    Raises:
-        SuiteError: The suite lacks the component or the runtime, or the runtime has no
-            layers of different precision.
-
-    """
+    """Return the runtime of a plan: one that gives layers different precisions."""
     from harness.core.runtime import runtime
     from harness.core.toml_file import did_you_mean
 

@@ -126,9 +126,8 @@ class PlanSubject:
     def effects(self, trials: Sequence[Bits], only: Sequence[int] = ()) -> Effects:
         """Return the effects of rounded weights on the values of this place.
 
-        Args:
-            trials: The layers that each trial rounds.
-            only: Numbers of the `inputs` to measure with; empty for all.
+        Each trial names the layers that it rounds. `only` has the numbers of the
+        `inputs` to measure with; empty for all.
 
         Raises:
             ParityError: A stage ended without an answer.
@@ -145,12 +144,9 @@ class PlanSubject:
     def most_moved(self, shares: Mapping[str, float]) -> tuple[int, ...]:
         """Return the numbers of the few inputs that use most of their limits.
 
-        A value of all inputs together, such as the latents of a step, tells nothing
-        about one of them. Inputs that are alike come in their order.
-
-        Args:
-            shares: The share of its limit that each value uses, by its name.
-
+        `shares` has the share of its limit that each value uses, by its name. A value
+        of all inputs together, such as the latents of a step, tells nothing about one
+        of them. Inputs that are alike come in their order.
         """
         used = [
             max(
@@ -182,14 +178,7 @@ class PlanSubject:
         """Return the share of its limit that each value uses, for each trial.
 
         A limit is the largest mean squared error within the bound. Values for which
-        there is no bound are left out.
-
-        Args:
-            effects: The effects of the trials.
-
-        Returns:
-            For each trial the name of each value to the share, which is NaN if the
-            trial could not be made.
+        there is no bound are left out. A share is NaN if the trial could not be made.
 
         Raises:
             SuiteError: The bound says nothing about squared errors.
@@ -214,12 +203,8 @@ class PlanSubject:
     def unseen(self, number: int, draw: int, prompts: Sequence[str]) -> PlanSubject:
         """Return this place with inputs that the search does not use.
 
-        Args:
-            number: Number of samples beside the suite's own, or of pictures, which no
-                other draw has.
-            draw: Number of the draw.
-            prompts: Prompts of a pipeline to draw from, in turn.
-
+        These are so many samples beside the suite's own, or pictures of `prompts` in
+        turn. No other `draw` has the same.
         """
         shift = _OTHER_SEEDS * (1 + draw)
         if self.drawing is not None:
@@ -322,14 +307,8 @@ def place_of(
 ) -> tuple[PlanSubject, tuple[str, ...]]:
     """Return where a plan is measured, and prompts that its search does not use.
 
-    Args:
-        suite: The suite.
-        engine: The engine that runs files.
-        component: Name of the component.
-        backend: A runtime that gives layers bits of their own.
-        what: ``outputs``, ``latents`` or ``image``.
-        pipeline: Name of the pipeline of latents and image; empty for the first.
-        bound: Bound that replaces the suite's; None for the suite's.
+    `what` is ``outputs``, ``latents`` or ``image``. The last two are of a pipeline; an
+    empty name means the first that has the component. `bound` replaces the suite's.
 
     Raises:
         SuiteError: The component runs on targets alone, or no pipeline has it.
@@ -405,12 +384,7 @@ def _plain_pipeline(pipeline: Pipeline, case: Case) -> Pipeline:
 
 
 def _drawing(suite: Suite, role: str, backend: str, name: str) -> PipelineCase:
-    """Return the pipeline that a component takes part in.
-
-    Raises:
-        SuiteError: No pipeline has it, or the named one lacks it.
-
-    """
+    """Return the named pipeline that has a component, or the first that does."""
     found: dict[str, PipelineCase] = {}
     for one in suite.pipeline_cases:
         case = dict(one.roles).get(role)

@@ -88,12 +88,8 @@ class PlanTimes:
 class Stopwatch:
     """Times the operators of a component's files, and whole files.
 
-    Args:
-        bench: It runs files in processes of their own.
-        case: The component in the runtime's float32.
-        title: Name of the runtime, for a reader.
-        module: The runtime's module about layers; see `harness.core.runtime.Mixed`.
-
+    `case` is the component in the runtime's float32. `module` is the runtime's module
+    about layers; see `harness.core.runtime.Mixed`.
     """
 
     def __init__(
@@ -110,11 +106,9 @@ class Stopwatch:
     ) -> list[dict[int, float]]:
         """Return the seconds of each layer by its number of bits.
 
-        A number is left out where no operator of the file belongs to the layer.
-
-        Args:
-            uniform: A variant for each number of bits, which all its layers have.
-            groups: The operators of each layer in the float32 file.
+        Each variant of `uniform` gives all layers its number of bits. `groups` are the
+        operators of each layer in the float32 file. A number is left out where no
+        operator of the file belongs to the layer.
 
         Raises:
             ParityError: A file cannot be run.
@@ -147,11 +141,8 @@ class Stopwatch:
     ) -> PlanTimes:
         """Time a plan's file beside uniform files, in turns.
 
-        Args:
-            planned: The plan's variant.
-            uniform: The variants of the other files.
-            groups: The operators of each layer in the float32 file.
-            bits: Number of bits of each layer in the plan.
+        `groups` are the operators of each layer in the float32 file, and `bits` the
+        plan's.
 
         Raises:
             ParityError: A file cannot be run.

@@ -70,20 +70,11 @@ def tune(
     keep: Callable[[Tuning], object] = lambda _: None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> tuple[Tuning, tuple[str, ...]]:
-    """Measure cases on many inputs.
+    """Measure cases on many inputs; return a sentence for each that failed, too.
 
-    Args:
-        suite: The suite of the cases.
-        cases: The cases.
-        effort: The number of inputs to try.
-        settings: The store, the converter and the cluster.
-        now: The time that gives the tuning its name.
-        keep: Receives all measurements so far, again and again, so that a killed
-            process loses nothing.
-        on_progress: Receives the progress of the stages, from several threads.
-
-    Returns:
-        The tuning, and a sentence for each case that could not be measured.
+    `now` gives the tuning its name. `keep` receives all measurements so far, again and
+    again, so that a killed process loses nothing. `on_progress` is called from several
+    threads.
 
     Raises:
         ParityError: Nothing could be measured, or the suite's files are wrong.
@@ -141,17 +132,8 @@ def tune_on(
 ) -> tuple[Tuning, tuple[str, ...]]:
     """Measure cases as `tune` does, each component and pipeline as a task elsewhere.
 
-    Args:
-        executor: It takes each task as a function without arguments.
-        place: What the engines on the other side need.
-        suite: The suite of the cases.
-        cases: The cases.
-        effort: The number of inputs to try.
-        now: The time that gives the tuning its name.
-        keep: Receives all measurements so far, whenever a task has ended.
-
-    Returns:
-        The tuning, and a sentence for each case that could not be measured.
+    The executor takes each task as a function without arguments, and `place` is what
+    the engines on the other side need.
 
     Raises:
         ParityError: Nothing could be measured, or the suite's files are wrong.
@@ -251,13 +233,7 @@ class _Tally:
         self._limits: dict[tuple[str, str, str], Tolerance] = {}
 
     def add(self, record: CaseRecord, sample: str = "") -> None:
-        """Add the rows of one record, or its failure.
-
-        Args:
-            record: The record.
-            sample: Id of the only sample; empty if the rows name theirs.
-
-        """
+        """Add the rows of one record, all of one `sample` if given, or its failure."""
         if record.failure is not None:
             self.failure = record.failure.message
             return

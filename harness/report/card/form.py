@@ -135,10 +135,7 @@ def save_card(card: Card, arrays: Mapping[str, np.ndarray], folder: Path) -> str
 
 
 def load_card(path: Path) -> tuple[Card, dict[str, np.ndarray]]:
-    """Read a card and its arrays.
-
-    Args:
-        path: The card's folder, or its ``card.json``.
+    """Read a card and its arrays, from the card's folder or its ``card.json``.
 
     Raises:
         SuiteError: A file is missing, edited, or of a newer harness.

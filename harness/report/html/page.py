@@ -146,12 +146,8 @@ def html_of(
 ) -> str:
     """Return a page as HTML, with all its data and scripts in one file.
 
-    Args:
-        template: A template that extends ``base.html``.
-        sections: The page's sections, whose charts and tables the file contains.
-        tables: Tables beside the sections.
-        given: What the template uses by name.
-
+    The template extends ``base.html`` and uses what is `given` by name. The file
+    contains the charts and tables of the sections, and `tables` beside them.
     """
     from plotly.offline import get_plotlyjs
 

@@ -88,13 +88,7 @@ def accept(
 ) -> Baseline:
     """Return a run as a baseline of this name, accepted as `Accepted` says.
 
-    Args:
-        run: The run.
-        name: Name of the baseline.
-        who: Name of the person who accepts it.
-        why: The person's reason.
-        when: The day of acceptance.
-        there: The baseline that it replaces, if any.
+    It may replace the baseline `there`.
 
     Raises:
         ParityError: Nobody accepts the run, it has nothing to accept, or checks fail or

@@ -215,13 +215,8 @@ def rtol_by(judges: Mapping[str, Judge], after: Report) -> RtolOf:
     """Return the function from case and row to the rtol of the row's tier.
 
     Where the tier states no rtol, the rtol is 0, and the required atol is the largest
-    error.
-
-    Args:
-        judges: Each suite's path to its judge; the judge at "", if any, judges the
-            cases of all other suites.
-        after: The later run.
-
+    error. `judges` has each suite's judge by the suite's path; the judge at "", if any,
+    judges the cases of all other suites. `after` is the later run.
     """
     suites = {name: case.record.suite for name, case in after.cases.items()}
 
