@@ -29,16 +29,6 @@ DETAIL = "bench.json"
 METRIC = "latency_ms"
 
 
-def check_named(suite: Suite, runs: Path, name: str) -> None:
-    """Refuse a named run to which times cannot be added, before any is timed.
-
-    Raises:
-        SuiteError: The run is of another suite or machine, or there is none.
-
-    """
-    _fitting(suite, runs, name)
-
-
 def keep(
     suite: Suite, runs: Path, name: str, timings: Sequence[Timing], plan: BenchPlan
 ) -> tuple[Path, str]:
@@ -53,7 +43,7 @@ def keep(
             be written to.
 
     """
-    report, data, why = _fitting(suite, runs, name)
+    report, data, why = fitting(suite, runs, name)
     if report is not None and (others := _other_files(data, timings)):
         report, why = None, f"run {data['id']} compared other files: {few(others)}"
     if report is None:
@@ -166,12 +156,14 @@ def write_detail(
     write_whole(detail, compact(told))
 
 
-def _fitting(
+def fitting(
     suite: Suite, runs: Path, name: str
 ) -> tuple[Path | None, dict[str, Any], str]:
     """Return the report to add to and its data; or None and why the newest is unfit.
 
-    A named run that is unfit is an error.
+    Raises:
+        SuiteError: The named run is of another suite or machine, or there is none.
+
     """
     try:
         path = find_run(runs, name or LAST)

@@ -24,6 +24,7 @@ from harness.judge.policy import Policy, Rule
 from harness.judge.tolerance import Tolerance
 from harness.judge.value import JudgedRow, Verdict, judge
 from harness.measure.metrics import METRIC
+from harness.report.pictures import PEAK
 from harness.report.plans import ALONE, FED_BACK, PICTURE
 from harness.suite.judge import Judge
 from harness.suite.suite import Suite
@@ -36,7 +37,6 @@ FEW = 4
 _TOGETHER = 48
 """Number of trials that run in one stage, or in the stages that run at once."""
 _DRAWN = {ALONE, FED_BACK, PICTURE}
-_PEAK = 255.0
 _OTHER_SEEDS = 7_000_003
 """It is added to a suite's seed, so that no tested input is an unseen input."""
 
@@ -423,13 +423,10 @@ def _power(tolerance: Tolerance, power: float) -> float:
     An error at a right angle to the values turns them by an angle, and 1 - cosine is
     half the square of that angle.
     """
-    bounds: Mapping[str, float | None] = {
-        "sqnr": tolerance.sqnr_db,
-        "psnr": tolerance.psnr_db,
-    }
+    bounds = ((power, tolerance.sqnr_db), (PEAK**2, tolerance.psnr_db))
     limits = [
-        (power if name == "sqnr" else _PEAK**2) * 10 ** (-decibels / 10)
-        for name, decibels in bounds.items()
+        full * 10 ** (-decibels / 10)
+        for full, decibels in bounds
         if decibels is not None
     ]
     if tolerance.cosine_distance is not None:

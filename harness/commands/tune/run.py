@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from harness.commands.options import print_lines
-from harness.commands.progress import ProgressLines, moves
+from harness.commands.progress import ProgressLines
 from harness.commands.tune.edit import edit
 from harness.commands.tune.headroom import Headroom
 from harness.commands.tune.measure import tune
@@ -54,7 +54,7 @@ def run_tuning(
             "only in one runtime, because those of several runtimes share a table."
         )
         raise SuiteError(msg)
-    progress = ProgressLines(sys.stderr, live=moves(sys.stderr))
+    progress = ProgressLines(sys.stderr)
     try:
         return tune(
             suite,
