@@ -127,7 +127,6 @@ class Judged:
     """The verdicts of a run.
 
     Attributes:
-        verdicts: A verdict for each requested check of the run.
         stale: Complaints about the files that describe the run.
         whole: Whether the run had all cases and checks of its suites.
         judges: Each suite's path in the run to its judge.

@@ -36,7 +36,6 @@ class VersionResult:
     """How a case ended in one version.
 
     Attributes:
-        version: The version's number.
         question: Which file ran: a heading of the table.
         state: `RIGHT`, `WRONG`, or why nothing was compared.
         words: The error and its place, or the message of the failure.

@@ -88,7 +88,6 @@ class Explanation:
         trials: Trials in order. A change without effect on the excerpt has no second
             trial on the whole component.
         skipped: Changes that were not tried, because another one fixed everything.
-        took_s: Total duration, in seconds.
 
     """
 

@@ -46,7 +46,6 @@ class JudgedFile:
     """The rows of a run of one file, and the worst of them.
 
     Attributes:
-        rows: The judged rows.
         size_bytes: Size of the component's deployed file, with its weights.
         drawn: Every step and picture of a pipeline, whatever the bound is for.
 
@@ -72,8 +71,6 @@ class PlanSubject:
     """The values that a bound holds for, and the inputs that they are measured with.
 
     Attributes:
-        engine: The engine that runs files.
-        policy: The suite's tolerances.
         case: The component in the runtime's float32, with the samples to run.
         drawing: The pipeline, for its prompts and settings; None for the component's
             outputs.

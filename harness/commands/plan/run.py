@@ -47,7 +47,6 @@ class Found:
 
     Attributes:
         place: Where it was measured.
-        variant: The variant that is to be written.
         layers: The layers, in the order of the file.
         bits: Number of bits of each layer.
         text: Text of the converter's file; empty if the variant's flags have the plan.
@@ -57,8 +56,6 @@ class Found:
         unseen_count: Number of those inputs.
         additivity: Sum of the single squared errors over the squared error of the
             whole, by the name of each value of the bound.
-        conversions: Number of conversions.
-        took_s: Duration in seconds.
         times: Times of the files; None if the plan is to be small and not fast.
 
     """

@@ -54,7 +54,6 @@ class Page:
     """The content of the page, from its top to its end.
 
     Attributes:
-        run: Name of the run.
         failures: Every failure, the clearest first.
         since: Differences from the baseline; None without a baseline.
         since_table: Table of these changes; None where nothing changed.

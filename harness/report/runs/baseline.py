@@ -56,7 +56,6 @@ class Accepted:
 
     Attributes:
         who: Name of the person who accepts it.
-        when: The day of acceptance.
         why: The person's reason; may be empty where nothing fails.
         failing: Checks that fail in the run and were accepted nevertheless.
 

@@ -58,10 +58,8 @@ class RunChange:
     """The change of one check or measurement of one case between two runs.
 
     Attributes:
-        case: The case's name in both runs.
         what: A check, ``size``, ``memory``, ``settings``, ``coverage`` or the metric
             of a benchmark.
-        change: The kind of change.
         words: A phrase with numbers about the change; empty if there is none.
         rows: For a check, each kind of change to its number of rows.
         factor: Factor by which the error of the loudest row changed.
