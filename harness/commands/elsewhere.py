@@ -17,6 +17,7 @@ from harness.commands.options import (
     case_ids,
     new_folder,
     one_case,
+    out_path,
 )
 from harness.core.errors import SuiteError
 
@@ -27,11 +28,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @CASE
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    help="Folder to write; bundle-CASE here when left out.",
-)
+@out_path("Folder to write; bundle-CASE here when left out.")
 @click.option(
     "--layers",
     type=click.Choice(["all", "stats"]),

@@ -61,6 +61,27 @@ SET = click.option(
     help="Change a bound of every tolerance, as in sqnr_db=30; repeatable.",
 )
 
+MNN_CONVERT = click.option(
+    "--mnn-convert", default="", help="A native MNNConvert to use."
+)
+
+
+def on_cluster(does: str) -> Callable[[_Command], _Command]:
+    """Return the option --on, whose help says what it does there."""
+    text = f"{does} on a Ray cluster: ray, or ray://HOST:10001."
+    return click.option("--on", default="", metavar="CLUSTER", help=text)
+
+
+def out_path(text: str) -> Callable[[_Command], _Command]:
+    """Return the option --out with its help: a path to write, None when left out."""
+    return click.option("--out", type=click.Path(path_type=Path), help=text)
+
+
+def with_baseline(text: str) -> Callable[[_Command], _Command]:
+    """Return the option --baseline with its help: the name of a baseline, or empty."""
+    return click.option("--baseline", default="", metavar="NAME", help=text)
+
+
 JUDGED_BY = click.option(
     "--suite",
     type=click.Path(path_type=Path),

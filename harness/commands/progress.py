@@ -12,8 +12,8 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
@@ -24,7 +24,9 @@ from harness.engine.shared import DAMAGED
 
 if TYPE_CHECKING:
     from harness.core.record import Key
+    from harness.engine.engine import Engine
     from harness.engine.worker_pool import Progress
+    from harness.suite.suite import Suite
 
 LONG_S = 2.0
 """A stage that took longer than this leaves a line."""
@@ -49,10 +51,7 @@ class _Lane:
 class Course:
     """How many cases of a run have ended, and how long the others may take.
 
-    Args:
-        cases: Every case of the run.
-        costs_s: Seconds that cases took in an earlier run; it may lack some.
-
+    `costs_s` are seconds that cases took in an earlier run; it may lack some.
     """
 
     def __init__(self, cases: Iterable[Key], costs_s: Mapping[Key, float]) -> None:
@@ -107,7 +106,7 @@ class ProgressLines:
 
     Args:
         stream: The stream to write to.
-        live: Whether the stream can update a line.
+        live: Whether the stream can update a line, if it does not say so itself.
         room: Number of free columns for the live line, right of the cursor.
         lead: Returns what to write before a lasting line, to begin a line.
 
@@ -121,7 +120,7 @@ class ProgressLines:
         self,
         stream: TextIO,
         *,
-        live: bool,
+        live: bool | None = None,
         room: Callable[[], int] = columns,
         lead: Callable[[], str] = str,
     ) -> None:
@@ -129,7 +128,7 @@ class ProgressLines:
         self.course: Course | None = None
         self._stream = stream
         self._lead = lead
-        self._clear = _CLEAR if live else ""
+        self._clear = _CLEAR if (moves(stream) if live is None else live) else ""
         self._room = room
         self._lanes: dict[int | str, _Lane] = {}
         self._lock = threading.Lock()
@@ -220,6 +219,22 @@ class ProgressLines:
         if text:  # a stream that cannot update a line may be closed at the end
             self._stream.write(text)
             self._stream.flush()
+
+
+@contextmanager
+def shown_engine(suite: Suite, store: str) -> Iterator[Engine]:
+    """Yield an engine whose progress is shown; then leave a tidy store and screen."""
+    from harness.engine.engine import Engine
+    from harness.engine.run import open_store
+
+    progress = ProgressLines(sys.stderr)
+    opened = open_store(store)
+    try:
+        with Engine(opened, suite.limits, on_progress=progress.tell) as engine:
+            yield engine
+    finally:
+        opened.sweep()
+        progress.close()
 
 
 def _same(one: Progress, two: Progress) -> bool:

@@ -204,11 +204,8 @@ class ParitySession:
     ) -> None:
         """Judge and report, in the process that sees the whole run.
 
-        Args:
-            session: The pytest session, whose exit status is set.
-            elsewhere: Whether a test failed for another reason than parity.
-            part: The shard that ran; None if no option asked for one.
-
+        `elsewhere` says whether a test failed for another reason than parity. `part` is
+        the shard that ran; None if no option asked for one.
         """
         self.close()
         if self._worker is not None:
@@ -324,10 +321,9 @@ def _keep(
 
 
 def keep_shard(config: pytest.Config, items: list[pytest.Item]) -> ShardCases | None:
-    """Deselect parity tests of other shards than --parity-shard names.
+    """Deselect parity tests of other shards than --parity-shard names; return it.
 
-    Returns:
-        The shard; None if there is no parity test.
+    Without any parity test there is no shard.
 
     Raises:
         pytest.UsageError: The cases cannot be divided into so many shards.

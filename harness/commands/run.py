@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.commands.options import OF_RUN, case_ids, print_lines, styled
+from harness.commands.options import (
+    MNN_CONVERT,
+    OF_RUN,
+    case_ids,
+    on_cluster,
+    print_lines,
+    styled,
+    with_baseline,
+)
 from harness.core.errors import ParityError
 
 if TYPE_CHECKING:
@@ -36,20 +44,10 @@ if TYPE_CHECKING:
     type=click.IntRange(min=1),
     help="Cases at once; the suite says when left out.",
 )
-@click.option(
-    "--on",
-    default="",
-    metavar="CLUSTER",
-    help="Run the cases on a Ray cluster: ray, or ray://HOST:10001.",
-)
+@on_cluster("Run the cases")
 @click.option("--read-only", is_flag=True, help="Put nothing into a shared store.")
-@click.option("--mnn-convert", default="", help="A native MNNConvert to use.")
-@click.option(
-    "--baseline",
-    default="",
-    metavar="NAME",
-    help="Compare the run with this reviewed baseline too.",
-)
+@MNN_CONVERT
+@with_baseline("Compare the run with this reviewed baseline too.")
 @click.option(
     "--shard",
     default="",
@@ -131,7 +129,7 @@ def run_cases(
     suite: Suite, chosen: Sequence[Tested], settings: Settings, part: ShardCases | None
 ) -> int:
     """Run cases of a suite, print a line for each, and report."""
-    from harness.commands.progress import Course, ProgressLines, moves
+    from harness.commands.progress import Course, ProgressLines
     from harness.commands.pytest_session import properties_of
     from harness.core.text import case_line
     from harness.engine.run import Run, asked_of, header, path_of, within_limit
@@ -143,7 +141,7 @@ def run_cases(
         runs = Path(settings.runs).absolute()
         return RunFolder.create(runs, datetime.now().astimezone())
 
-    progress = ProgressLines(sys.stdout, live=moves(sys.stdout))
+    progress = ProgressLines(sys.stdout)
     ended = []
     with Run(suite, settings, folder, progress.tell) as running:
         try:

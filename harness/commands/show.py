@@ -15,7 +15,9 @@ from harness.commands.options import (
     OF_FINISHED_RUN,
     RUNS,
     no_such,
+    out_path,
     print_lines,
+    with_baseline,
 )
 from harness.core.errors import ParityError
 
@@ -89,17 +91,8 @@ def show(  # one option each
 @click.command()
 @click.argument("run_name", metavar="[RUN]", default="last")
 @OF_FINISHED_RUN
-@click.option(
-    "--baseline",
-    default="",
-    metavar="NAME",
-    help="Show what is different in this reviewed baseline, too.",
-)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    help="Where to write it; beside the run's report.json when left out.",
-)
+@with_baseline("Show what is different in this reviewed baseline, too.")
+@out_path("Where to write it; beside the run's report.json when left out.")
 def report(  # one option each
     *,
     run_name: str,
@@ -126,12 +119,7 @@ def report(  # one option each
 @click.argument("names", metavar="RUN...", nargs=-1, required=True)
 @JUDGED_BY
 @RUNS
-@click.option(
-    "--baseline",
-    default="",
-    metavar="NAME",
-    help="Compare the merged run with this reviewed baseline too.",
-)
+@with_baseline("Compare the merged run with this reviewed baseline too.")
 def merge(
     *, names: tuple[str, ...], suite: Path | None, runs: str, baseline: str
 ) -> int:
@@ -161,10 +149,8 @@ def merge(
 @click.argument("case")
 @JUDGED_BY
 @RUNS
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    help="Where to write it; a file named for the case, in this folder, when left out.",
+@out_path(
+    "Where to write it; a file named for the case, in this folder, when left out."
 )
 def nodes(
     *, run_name: str, case: str, suite: Path | None, runs: str, out: Path | None
@@ -196,12 +182,7 @@ def nodes(
 
 
 def _key_of(found: Report, case: str) -> Key:
-    """Return the one case of a run that a name means.
-
-    Raises:
-        ParityError: The name means no case, or several.
-
-    """
+    """Return the one case of a run that a name means, or refuse the name."""
     from harness.core.record import labels
 
     names = labels(found.records.values())

@@ -159,12 +159,7 @@ def _sent() -> dict[str, Runtime]:
 
 
 def _wanted(chosen: Sequence[str]) -> dict[str, str]:
-    """Return the version of each wheel: as chosen, else as here; empty for any.
-
-    Raises:
-        SpecError: What is chosen is no wheel and its version.
-
-    """
+    """Return the version of each wheel: as chosen, else as here; empty for any."""
     from packaging.utils import canonicalize_name
 
     from harness.core.environment import version_of
@@ -188,12 +183,7 @@ def _wanted(chosen: Sequence[str]) -> dict[str, str]:
 
 
 def _make_system(folder: Path, arch: str, root: Path | None, scratch: Path) -> None:
-    """Put the files of a system, and perhaps an emulator, into a new folder.
-
-    Raises:
-        SpecError: The folder has other files, or packages cannot be had.
-
-    """
+    """Put the files of a system, and perhaps an emulator, into a new folder."""
     if (folder / "root").is_dir():
         if root and (folder / "root").resolve() != root.resolve():
             msg = f"{folder} has another root; give a new folder with --into."
@@ -225,12 +215,7 @@ def _make_system(folder: Path, arch: str, root: Path | None, scratch: Path) -> N
 
 
 def _python(root: Path) -> Path:
-    """Return the path of the newest Python in a root, below that root.
-
-    Raises:
-        SpecError: There is none.
-
-    """
+    """Return the path of the newest Python in a root, below that root."""
     found = [
         path
         for place in ("usr/bin", "usr/local/bin")
@@ -250,12 +235,7 @@ def _python(root: Path) -> Path:
 def _put_wheels(
     folder: Path, arch: str, python: Path, wanted: Mapping[str, str], scratch: Path
 ) -> None:
-    """Put wheels into a machine's folder, unless it has those versions.
-
-    Raises:
-        SpecError: A wheel cannot be had.
-
-    """
+    """Put wheels into a machine's folder, unless it has those versions."""
     from packaging.utils import canonicalize_name
 
     from harness.engine.environments import pip_command

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from harness.commands.options import OF_CASE, judged_case, print_lines
+from harness.commands.options import OF_CASE, judged_case, on_cluster, print_lines
 from harness.commands.progress import step_line
 from harness.core.case import AT, Target
 from harness.core.errors import SpecError
@@ -36,12 +36,7 @@ _FIRST: Final = 10
     type=click.Path(path_type=Path, dir_okay=False),
     help="Page to write; reports/versions-CASE.html when left out.",
 )
-@click.option(
-    "--on",
-    default="",
-    metavar="CLUSTER",
-    help="Try versions on a Ray cluster: ray, or ray://HOST:10001.",
-)
+@on_cluster("Try versions")
 def versions(  # one option each
     *,
     case: str,

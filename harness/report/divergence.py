@@ -27,12 +27,10 @@ class Divergence:
     """Where a case first diverges, or why that is not known.
 
     Attributes:
-        case: Name of the case.
         also: Names of other cases that failed with the same message.
         outcome: How the case ended, where no place is known.
         place: Module or value of the first divergence; empty where none is known.
         op: Operator there; empty for an output of the component.
-        source: The model's source line.
         facts: Groups of short facts, the most important first.
         log: Last lines that a library wrote before a failure.
 

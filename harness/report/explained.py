@@ -28,10 +28,8 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         suite: Absolute path of the suite's file.
-        case: Id of the case.
         measured: Digest of what was measured; see `measured_by`.
         first: The value at the first divergence.
-        command: The command that found it.
         facts: Name and text of each fact; an empty name continues the fact before.
         toml: Lines of parity.toml that fix the case; empty where nothing fixes it.
 

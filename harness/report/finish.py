@@ -42,19 +42,11 @@ def conclude(
     argv: Sequence[str],
     about: Mapping[str, Any],
 ) -> tuple[list[Line], int]:
-    """Judge what a run recorded and write its reports.
+    """Judge what a run recorded and write its reports; return summary and exit code.
 
-    Args:
-        folder: The run's records.
-        suites: The suites that ran.
-        settings: The user's options.
-        asked: The checks that were requested and reached.
-        argv: The command of the run, to repeat it.
-        about: Further facts about the run, for its report.
-
-    Returns:
-        The summary, and the exit code: 0 parity, 1 no parity or worse than the
-        baseline, 2 could not tell.
+    `asked` are the checks that were requested and reached. The command `argv` repeats
+    the run, and `about` has further facts for its report. The exit code is 0 for
+    parity, 1 for no parity or worse than the baseline, and 2 for could not tell.
 
     Raises:
         ParityError: A file that describes the run is wrong, or a report cannot be
@@ -135,7 +127,6 @@ class Judged:
     """The verdicts of a run.
 
     Attributes:
-        verdicts: A verdict for each requested check of the run.
         stale: Complaints about the files that describe the run.
         whole: Whether the run had all cases and checks of its suites.
         judges: Each suite's path in the run to its judge.
@@ -161,12 +152,9 @@ def judge_run(
 ) -> Judged:
     """Judge the records of a run, and find entries of its files that apply to nothing.
 
-    Args:
-        suites: Each suite's path in the run to the suite, which may have moved.
-        settings: Other tolerances, if any.
-        records: The records.
-        asked: Suite, case and check of each requested verdict.
-        required: Runtimes that may not be skipped.
+    `suites` has each suite's path in the run; the suite may have moved. `asked` has
+    suite, case and check of each requested verdict. Runtimes in `required` may not be
+    skipped.
 
     Raises:
         ParityError: A file beside a suite is wrong.

@@ -27,21 +27,15 @@ def merge(
 ) -> tuple[list[Line], int]:
     """Make one run of all shards of a run, and judge it like a run of one machine.
 
-    Args:
-        reports: The shards' reports, in any order.
-        settings: The folder of runs, and a baseline to compare with, if any.
-        folder: Function that makes the folder of the new run. It is called after all
-            checks, so that runs that cannot be merged leave no folder.
-        argv: The command, to repeat it.
-        moved_to: The suite, if its path here is not its path in the shards.
-
-    Returns:
-        The summary, and the exit code as of `conclude`.
+    The settings have a baseline to compare with, if any. `folder` makes the folder of
+    the new run; it is called after all checks, so that runs that cannot be merged leave
+    no folder. The suite has `moved_to` where its path here is not its path in the
+    shards. The result is that of `conclude`.
 
     Raises:
         ParityError: A run is no shard. Or a shard is missing, ended early or is named
-            twice. Or two shards ran another suite, commit or version. Or the suite
-            here is another one.
+            twice. Or two shards ran another suite, commit or version. Or the suite here
+            is another one.
 
     """
     for report in reports:
@@ -85,12 +79,7 @@ def merge(
 
 
 def _moved(report: Report, path: str) -> Report:
-    """Return a report of one suite with another path of that suite.
-
-    Raises:
-        SuiteError: It is of several suites.
-
-    """
+    """Return a report of one suite with another path of that suite."""
     if len(report.suites) != 1:
         msg = f"run {report.id} is of {len(report.suites)} suites; leave out --suite."
         raise SuiteError(msg)

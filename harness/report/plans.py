@@ -34,13 +34,10 @@ def share_words(share: float) -> str:
 
 
 def by_bits(layer: Mapping[str, Any], name: str) -> dict[int, float]:
-    """Return what a layer of the record has for each number of bits.
+    """Return what a layer of the record has for each number of bits, a text in JSON.
 
-    Args:
-        layer: The layer. JSON has made its numbers of bits texts.
-        name: ``shares`` of the bound that it alone uses, ``costs`` in bytes, or
-            ``seconds``, which are absent unless the plan is to be fast.
-
+    It is the ``shares`` of the bound that the layer alone uses, its ``costs`` in bytes,
+    or its ``seconds``, which are absent unless the plan is to be fast.
     """
     return {int(bits): value for bits, value in layer.get(name, {}).items()}
 
@@ -86,9 +83,8 @@ def why(layer: Mapping[str, Any]) -> str:
 def moved_words(moved: Mapping[str, Sequence[float]]) -> Iterator[str]:
     """Yield which step of denoising, and which picture, a plan moves most.
 
-    Args:
-        moved: Decibels of the plan's error, for each kind of values in order. A role
-            that runs before the first step moves no step alone.
+    `moved` has decibels of the plan's error, for each kind of values in order. A role
+    that runs before the first step moves no step alone.
 
     >>> print(*moved_words({ALONE: [40.0, 30.0], "picture": [33.3]}))
     Rounding moves step 2 of 2 most (SQNR 30.0 dB), and step 1 least (40.0 dB).

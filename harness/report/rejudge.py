@@ -52,13 +52,9 @@ def page_again(
 ) -> Path:
     """Judge a finished run again, write its page, and return the page's path.
 
-    Args:
-        report: The run.
-        settings: Other tolerances, if any, and another baseline to compare the run
-            with, if any.
-        moved_to: The run's suite, if it has moved.
-        out: Path of the page; if left out, the page is beside the run's report.
-        again: The verdicts, if the run was already judged again.
+    The settings may name other tolerances and another baseline. The run's suite may
+    have `moved_to` another path. Without `out`, the page is beside the run's report.
+    `again` has the verdicts, if the run was already judged again.
 
     Raises:
         ParityError: A suite of the run or its baseline is gone or wrong, or the page

@@ -30,9 +30,6 @@ class RunFacts:
     """A finished run and its verdicts.
 
     Attributes:
-        run: Name of the run.
-        records: Records of all cases.
-        verdicts: Verdicts of all requested checks.
         exit_code: Exit code: 0 parity, 1 no parity, 2 could not tell.
         about: The run's environment, command and suites, as ``report.json`` has them.
         folder: The run's folder, which holds its pictures.

@@ -36,7 +36,6 @@ class VersionResult:
     """How a case ended in one version.
 
     Attributes:
-        version: The version's number.
         question: Which file ran: a heading of the table.
         state: `RIGHT`, `WRONG`, or why nothing was compared.
         words: The error and its place, or the message of the failure.
@@ -98,10 +97,8 @@ def bisected(
 ) -> tuple[Version, ...]:
     """Return the versions to look at, so that each change lies between neighbours.
 
-    Args:
-        versions: All versions in order.
-        states: Tries some versions, and returns the state of each.
-        most: Number of versions to try first, evenly spread; 2 or more.
+    `states` tries some versions, and returns the state of each. At first `most` of them
+    are tried, evenly spread; 2 or more.
 
     >>> bisected("abcdefgh", lambda some: [version > "c" for version in some], 2)
     ('a', 'b', 'c', 'd', 'h')

@@ -5,9 +5,10 @@ One engine plans them all: a command for each would start its processes anew.
 
 import pytest
 
-from harness.commands.plan.command import _started, bound_of
+from harness.commands.plan.command import bound_of
 from harness.commands.plan.place import place_of
 from harness.commands.plan.run import Planner
+from harness.commands.progress import shown_engine
 from harness.core.rounding import HALF
 from harness.core.runtime import runtime
 from harness.suite.suite import load_suite
@@ -36,7 +37,7 @@ def started(tmp_path_factory):
     """The suite, and the engine that plans its networks."""
     folder = tmp_path_factory.mktemp("planted")
     suite = load_suite(write_planted(folder / "suite", NETWORKS))
-    with _started(suite, str(folder / "store")) as (engine, _):
+    with shown_engine(suite, str(folder / "store")) as engine:
         yield suite, engine
 
 

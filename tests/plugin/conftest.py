@@ -6,8 +6,8 @@ import fsspec
 import pytest
 
 from tests.plugin.bucket import SECRETS, Server, free_port
-from tests.plugin.drawing import only_onnxruntime, write_drawing, write_wrong
-from tests.plugin.project import TOLERANCES, write_project
+from tests.plugin.drawing import write_drawing, write_wrong
+from tests.plugin.project import write_project
 
 
 @pytest.fixture(scope="session")
@@ -46,11 +46,7 @@ def project(passing, tmp_path):  # noqa: ARG001  # it fills the store
 @pytest.fixture
 def quick(project):
     """One with a single case, for what does not depend on the runtime."""
-    project.change(
-        "parity.toml", '[backend.mnn]\nvariants = ["fp32", "int8-weights"]\n', ""
-    )
-    head = TOLERANCES.partition("[mnn.fp32]")[0]
-    (project.path / "tolerances.toml").write_text(head)
+    project.only_onnxruntime()
     return project
 
 
@@ -72,7 +68,7 @@ def misdrawn(store, tmp_path_factory):  # noqa: ARG001  # which it fills
 def drawing(store, tmp_path):  # noqa: ARG001  # it is filled when first needed
     """A project of one's own, whose pipeline runs in ONNX Runtime alone."""
     project = write_drawing(tmp_path / "drawing")
-    only_onnxruntime(project)
+    project.only_onnxruntime()
     return project
 
 

@@ -157,17 +157,10 @@ why = "so that the first step is the first to part"
 """
 
 
-def only_onnxruntime(project):
-    """Leave one runtime, for what does not depend on which."""
-    project.change("parity.toml", '[backend.mnn]\nvariants = ["fp32"]\n', "")
-    head = TOLERANCES.partition("[mnn.fp32]")[0]
-    (project.path / "tolerances.toml").write_text(head)
-
-
 def write_wrong(folder):
     """Write a project of pipelines that go wrong, each in a way of its own."""
     project = write_drawing(folder)
-    only_onnxruntime(project)
+    project.only_onnxruntime()
     wrong = (
         pipeline("tight"),
         pipeline("scaled", WRONG),
@@ -177,10 +170,8 @@ def write_wrong(folder):
         pipeline("misread", WRONG, 'reader = "reader.py:total"'),
         pipeline("unread", 'reader = "reader.py:fails"'),
     )
-    with (folder / "parity.toml").open("a") as suite:
-        suite.write("".join(wrong))
-    with (folder / "tolerances.toml").open("a") as tolerances:
-        tolerances.write(TIGHT)
+    project.add("parity.toml", "".join(wrong))
+    project.add("tolerances.toml", TIGHT)
     (folder / "reader.py").write_text(READER)
     (folder / "known_gaps.toml").write_text(GAPS)
     return project

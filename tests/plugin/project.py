@@ -7,10 +7,11 @@ failure it tightens a tolerance; where it needs a missing runtime, it hides the 
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
-from contextlib import chdir, redirect_stderr, redirect_stdout
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
@@ -120,6 +121,15 @@ class Ended:
         """Whether it said so, wherever lines were broken."""
         return " ".join(words.split()) in " ".join(self.text.split())
 
+    def check(self, code, *words):
+        """Check the exit code and what was said; what cannot be told is a sentence."""
+        assert self.code == code, self.text
+        lacking = [one for one in words if not self.has(one)]
+        assert not lacking, f"{lacking} not in {self.text}"
+        if code == 2:
+            assert "Traceback" not in self.text
+        return self
+
     @property
     def parity(self):
         """The lines of pytest's parity section."""
@@ -153,6 +163,43 @@ def called(folder, *args):
     return Ended(code=code, text=text.getvalue())
 
 
+def files_in(folder):
+    return {path.name: path.read_bytes() for path in folder.glob("*.*")}
+
+
+@contextmanager
+def unchanged(folder):
+    """Check that a command writes no file of a suite."""
+    before = files_in(folder)
+    yield
+    assert files_in(folder) == before
+
+
+def rewrite(report, change):
+    """Change what a run has recorded."""
+    told = json.loads(report.read_text())
+    change(told)
+    report.write_text(json.dumps(told))
+
+
+@contextmanager
+def begun(command, folder, stdout=subprocess.PIPE):
+    """Start a command in a folder, and end it whatever happens."""
+    started = subprocess.Popen(
+        command,
+        cwd=folder,
+        stdout=stdout,
+        stderr=subprocess.STDOUT,
+        text=True,
+        encoding="utf-8",
+    )
+    try:
+        yield started
+    finally:
+        started.kill()
+        started.wait()
+
+
 def run_repro(folder):
     """Run the script that `parity repro` wrote, which needs nothing of the harness."""
     return subprocess.run(
@@ -183,6 +230,16 @@ class Project:
         assert old in text, text
         file.write_text(text.replace(old, new))
 
+    def add(self, name, text):
+        with (self.path / name).open("a", encoding="utf-8") as file:
+            file.write(text)
+
+    def only_onnxruntime(self):
+        """Leave one runtime, for what does not depend on which."""
+        suite, tolerances = self.path / "parity.toml", self.path / "tolerances.toml"
+        suite.write_text(re.sub(r"\[backend\.mnn\]\n(.+\n)*", "", suite.read_text()))
+        tolerances.write_text(tolerances.read_text().partition("[mnn.")[0])
+
     def tighten(self, table="[mnn.fp32]"):
         """Allow no difference where one is certain."""
         head, _, rest = (self.path / "tolerances.toml").read_text().partition(table)
@@ -210,10 +267,12 @@ class Project:
         """Run the command in this process, because a new one takes seconds to start."""
         return called(self.path, *args)
 
+    def accept(self, *words):
+        return self.parity("baseline", "accept", "--who", "A. Reviewer", *words)
+
     def gated(self, code=0):
         """The gate's page for one more run, whose own exit code is `code`."""
-        ran = self.parity("run")
-        assert ran.code == code, ran.text
+        self.parity("run").check(code)
         return self.parity("gate")
 
     def run(self, *command):

@@ -41,9 +41,7 @@ def test_each_file_is_opened_once_wherever_the_suite_runs_it(project, app):
         '[backend.mnn]\ntargets = ["phone"]\nprecision = ["high", "low"]\n',
     )
 
-    ended = app("mnn")
-
-    assert ended.code == 0, ended.text
+    ended = app("mnn").check(0)
     lines = [line.split()[:2] for line in ended.text.splitlines() if "✓" in line]
     assert lines == [["✓", name] for name in CASES if "mnn" in name]
 
@@ -51,10 +49,7 @@ def test_each_file_is_opened_once_wherever_the_suite_runs_it(project, app):
 def test_a_version_that_does_not_end_is_ended_and_nothing_is_known(project, app):
     project.change("parity.toml", "timeout_s = 120", "timeout_s = 3")
 
-    ended = app("mnn", "sleep 60")
-
-    assert ended.code == 2, ended.text
-    assert ended.has("still running at its limit of 3 s"), ended.text
+    app("mnn", "sleep 60").check(2, "still running at its limit of 3 s")
 
 
 def test_a_provider_that_the_wheel_lacks_says_nothing_about_the_file(project, app):
@@ -64,8 +59,4 @@ def test_a_provider_that_the_wheel_lacks_says_nothing_about_the_file(project, ap
         '[backend.onnxruntime]\ndevice = "xnnpack"\n',
     )
 
-    ended = app("onnxruntime")
-
-    assert ended.code == 2, ended.text
-    assert ended.has(f"! {CASES[0]}"), ended.text
-    assert ended.has("XnnpackExecutionProvider"), ended.text
+    app("onnxruntime").check(2, f"! {CASES[0]}", "XnnpackExecutionProvider")

@@ -1,5 +1,6 @@
 """The `parity` command has the same engine, ids and exit codes as the plugin."""
 
+import json
 import shutil
 import sys
 
@@ -13,9 +14,7 @@ from tests.plugin.project import CASES, PARITY, Project, called, write_project
 def test_run_has_a_line_a_case_and_the_same_summary(project, failing):
     project.tighten()
 
-    ended = project.parity("run")
-
-    assert ended.code == 1, ended.text
+    ended = project.parity("run").check(1)
     lines = ended.text.splitlines()
     assert lines[0].startswith("parity: parity.toml · 3 cases: 1 component, 2 backends")
     assert [line.split()[:2] for line in lines[1:4]] == [
@@ -29,10 +28,8 @@ def test_run_has_a_line_a_case_and_the_same_summary(project, failing):
 
 
 def test_run_takes_cases_by_their_ids(project):
-    ended = project.parity("run", "onnxruntime/fp32")
+    project.parity("run", "onnxruntime/fp32").check(0, "1 of 1 case agrees")
 
-    assert ended.code == 0, ended.text
-    assert ended.has("1 of 1 case agrees")
     assert [case["case"] for case in project.report["cases"]] == [CASES[0]]
 
 
@@ -60,10 +57,8 @@ NOT_THERE = {
 def test_what_is_not_there_is_a_sentence_and_2(quick, what):
     args, words = NOT_THERE[what]
 
-    ended = quick.parity(*args)
+    quick.parity(*args).check(2, *words)
 
-    assert ended.code == 2
-    assert [one for one in words if not ended.has(one)] == [], ended.text
     assert not (quick.path / "reports").exists()
 
 
@@ -72,17 +67,15 @@ def test_a_runtime_that_is_required_and_missing_is_2(quick, monkeypatch):
 
     assert quick.parity("run").code == 2
 
-    ended = quick.parity("run", "--require", "onnxruntime")
-    assert ended.code == 2
-    assert ended.has("onnxruntime is not installed (pip install onnxruntime")
+    quick.parity("run", "--require", "onnxruntime").check(
+        2, "onnxruntime is not installed (pip install onnxruntime"
+    )
 
 
 def test_show_repeats_the_summary(failing):
     project, ran = failing
 
-    ended = project.parity("show")
-
-    assert ended.code == 1
+    ended = project.parity("show").check(1)
     assert ended.text.splitlines()[1:] == ran.parity[:-1]
 
 
@@ -90,10 +83,9 @@ def test_show_repeats_the_summary(failing):
     ("tier", "code", "agree"), [("quantized", 0, 3), ("exact", 1, 0)]
 )
 def test_show_judges_again_under_other_tolerances(failing, tier, code, agree):
-    ended = failing[0].parity("show", "last", "--tier", tier)
-
-    assert ended.code == code
-    assert ended.has(f"{agree} of 3 cases agree")
+    failing[0].parity("show", "last", "--tier", tier).check(
+        code, f"{agree} of 3 cases agree"
+    )
 
 
 def test_show_lists_the_layers_of_a_case_in_order(failing):
@@ -114,15 +106,26 @@ def test_show_lists_the_layers_of_a_case_in_order(failing):
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        pytest.param(["vae_decoder/mnn/fp23"], "vae_decoder/mnn/fp32", id="case"),
-        pytest.param([CASES[1], "--sample", "real"], "realistic-0", id="sample"),
+        pytest.param(["show", "last", "vae_decoder/mnn/fp23"], CASES[1], id="case"),
+        pytest.param(["nodes", "last", "vae_decoder/mnn/fp31"], CASES[1], id="nodes"),
+        pytest.param(
+            ["show", "last", CASES[1], "--sample", "real"], "realistic-0", id="sample"
+        ),
     ],
 )
-def test_show_names_the_nearest_of_what_is_not_there(failing, args, words):
-    ended = failing[0].parity("show", "last", *args)
+def test_the_nearest_of_what_is_not_there_is_named(failing, args, words):
+    failing[0].parity(*args).check(2, f"the nearest: {words}")
 
-    assert ended.code == 2
-    assert ended.has(words)
+
+def test_the_nodes_of_a_case_are_the_values_of_its_program(failing, tmp_path):
+    project, _ = failing
+    out = tmp_path / "nodes.json"
+
+    ended = project.parity("nodes", "last", CASES[1], "--out", str(out))
+
+    results = json.loads(out.read_text())["results"]
+    assert (ended.code, ended.text.strip()) == (0, str(out))
+    assert set(results) == set(project.case(CASES[1])["probes"]["probe"])
 
 
 def test_show_says_that_the_suite_has_changed_or_moved(failing, tmp_path):
@@ -188,19 +191,13 @@ def test_store_lists_verifies_and_clears(store, tmp_path):
     def ended(*words):
         return called(tmp_path, "store", *words, "--store", "store")
 
-    listed = ended("list")
-    assert listed.code == 0
-    assert "onnx" in listed.text
-    assert "vae_decoder" in listed.text
-    assert ended("verify").code == 0
-
+    ended("list").check(0, "onnx", "vae_decoder")
+    ended("verify").check(0)
     model = next(copy.glob("v1/onnx/*/*/*.onnx"))
     model.write_bytes(model.read_bytes()[:-1] + b"x")
-    verified = ended("verify")
-    assert (verified.code, verified.has("removed")) == (2, True)
+    ended("verify").check(2, "removed")
 
-    refused = ended("clear")
-    assert (refused.code, refused.has("--yes")) == (2, True)
+    ended("clear").check(2, "--yes")
     assert list(copy.glob("v1/*/*/*"))
     assert ended("clear", "--yes").code == 0
     assert not list(copy.glob("v1/*/*/*"))
@@ -217,10 +214,7 @@ def every(command, words=()):
     "words", [pytest.param(one, id=" ".join(("parity", *one))) for one in every(cli)]
 )
 def test_every_command_explains_itself(tmp_path, words):
-    ended = called(tmp_path, *words, "--help")
-
-    assert ended.code == 0
-    assert ended.has(" ".join(("Usage: parity", *words)))
+    called(tmp_path, *words, "--help").check(0, " ".join(("Usage: parity", *words)))
 
 
 def test_the_package_is_a_program_whose_doctor_answers_with_a_line_each(quick):

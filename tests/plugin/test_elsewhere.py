@@ -17,8 +17,8 @@ CASES = ("vae_decoder/onnxruntime/fp32", "vae_decoder/mnn/fp32")
 
 def bundled(project, case, *options):
     """Make a bundle, and run it with nothing but numpy and the runtime."""
-    made = project.parity("bundle", case, "--out", "bundle", *options)
-    assert made.code == 0, made.text
+    project.parity("bundle", case, "--out", "bundle", *options).check(0)
+
     assert len((project.path / "bundle" / "README.md").read_text().splitlines()) == 2
     ran = subprocess.run(
         [sys.executable, "-I", "run.py", "--name", "box", "--out", "../trace.npz"],
@@ -47,10 +47,8 @@ def traced(passing, tmp_path_factory):  # noqa: ARG001  # it fills the store
 @pytest.mark.parametrize("case", CASES)
 def test_a_trace_is_judged_as_a_run_here_to_the_bit(project, passing, case):
     bundled(project, case)
-    ended = project.parity("judge", "trace.npz")
+    project.parity("judge", "trace.npz").check(0, f"✓ {case}@box")
 
-    assert ended.code == 0, ended.text
-    assert ended.has(f"✓ {case}@box")
     assert rows(project)[f"{case}@box"] == rows(passing[0])[case]
     assert ["trace", "trace.npz"] in project.report["cases"][0]["ran"]["detail"]
 
@@ -88,10 +86,9 @@ def test_traces_of_two_devices_make_one_table_and_one_page(traced, tmp_path):
 
 
 def test_two_traces_of_one_device_are_refused(traced):
-    twice = traced.parity("judge", "trace.npz", "trace.npz")
-
-    assert twice.code == 2
-    assert twice.has(f"two traces are {CASES[0]}@box; give run.py another --name")
+    traced.parity("judge", "trace.npz", "trace.npz").check(
+        2, f"two traces are {CASES[0]}@box; give run.py another --name"
+    )
 
 
 @pytest.mark.parametrize("by", ["option", "trace"])
@@ -103,10 +100,9 @@ def test_a_device_that_is_called_as_a_precision_is_refused(traced, tmp_path, by)
         path, words = tmp_path / "low.npz", ()
         with_about(traced, path, name="low")
 
-    ended = traced.parity("judge", str(path), *words)
-
-    assert ended.code == 2, ended.text
-    assert ended.has("a target cannot be called 'low', because that is a word of ids")
+    traced.parity("judge", str(path), *words).check(
+        2, "a target cannot be called 'low', because that is a word of ids"
+    )
 
 
 def with_about(project, path, **changes):
@@ -166,11 +162,7 @@ def test_a_trace_that_cannot_be_judged_is_a_sentence_and_2(traced, tmp_path, how
     write, words = BROKEN[how]
     write(traced, tmp_path / "broken.npz")
 
-    ended = traced.parity("judge", str(tmp_path / "broken.npz"))
-
-    assert ended.code == 2, ended.text
-    assert ended.has(words), ended.text
-    assert "Traceback" not in ended.text
+    traced.parity("judge", str(tmp_path / "broken.npz")).check(2, words)
 
 
 # Dumps of somebody's own program
@@ -248,10 +240,7 @@ def test_what_is_wrong_with_a_call_of_a_right_file_is_said(
     (tmp_path / "names.toml").write_text('result = "sample"\n')
 
     names = ("--names", str(tmp_path / "names.toml"))
-    ended = traced.parity("judge", str(dump), "--case", CASES[0], *names)
-
-    assert ended.code == code, ended.text
-    assert ended.has(words), ended.text
+    traced.parity("judge", str(dump), "--case", CASES[0], *names).check(code, words)
 
 
 @pytest.mark.parametrize("dumped", [folder_of, npz_of])
@@ -266,9 +255,8 @@ def test_a_dump_with_values_of_layers_names_the_first_that_is_wrong(
     dump = dumped(tmp_path, has | {name: 1.1 * has[name] for name in wrong})
     own = traced.branch(tmp_path / "own")
 
-    ended = own.parity("judge", str(dump), "--case", CASES[0])
+    own.parity("judge", str(dump), "--case", CASES[0]).check(1)
 
-    assert ended.code == 1, ended.text
     first = {one["id"]: one["first_divergence"] for one in own.report["verdicts"]}
     assert first[f"{CASES[0]}@dump/layers"] == wrong[0]
 
@@ -288,11 +276,7 @@ def test_a_dump_that_cannot_be_judged_is_a_sentence_and_2(
 ):
     np.save(tmp_path / "result.npy", output)
 
-    ended = traced.parity("judge", str(tmp_path), *options)
-
-    assert ended.code == 2, ended.text
-    assert ended.has(words), ended.text
-    assert "Traceback" not in ended.text
+    traced.parity("judge", str(tmp_path), *options).check(2, words)
 
 
 @pytest.mark.parametrize("name", ["result.npy", "result.npz"])
@@ -300,11 +284,9 @@ def test_one_array_is_no_dump(traced, output, tmp_path, name):
     with (tmp_path / name).open("wb") as file:
         np.save(file, output)
 
-    ended = traced.parity("judge", str(tmp_path / name), "--case", CASES[0])
-
-    assert ended.code == 2, ended.text
-    assert ended.has("it is a folder of .npy files, or an .npz file"), ended.text
-    assert "Traceback" not in ended.text
+    traced.parity("judge", str(tmp_path / name), "--case", CASES[0]).check(
+        2, "it is a folder of .npy files, or an .npz file"
+    )
 
 
 def test_a_dump_without_a_sample_of_the_case_says_how_to_name_it(
@@ -313,15 +295,14 @@ def test_a_dump_without_a_sample_of_the_case_says_how_to_name_it(
     (tmp_path / "mine").mkdir()
     np.save(tmp_path / "mine" / "sample.npy", output)
 
-    ended = traced.parity("judge", str(tmp_path), "--case", CASES[0])
-
-    assert ended.code == 2, ended.text
-    assert ended.has(f"{tmp_path} has the samples ['mine']"), ended.text
-    assert ended.has("call its folders like the samples that it has"), ended.text
+    traced.parity("judge", str(tmp_path), "--case", CASES[0]).check(
+        2,
+        f"{tmp_path} has the samples ['mine']",
+        "call its folders like the samples that it has",
+    )
 
 
 def test_a_folder_that_is_there_is_kept(traced):
-    ended = traced.parity("bundle", CASES[0], "--out", "bundle")
-
-    assert ended.code == 2
-    assert ended.has("bundle is there already; give another with --out")
+    traced.parity("bundle", CASES[0], "--out", "bundle").check(
+        2, "bundle is there already; give another with --out"
+    )

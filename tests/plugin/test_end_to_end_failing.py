@@ -39,16 +39,14 @@ def block_of(ended, name):
     return ended.parity[starts[0]] + " " + " ".join(" ".join(inner[:ends]).split())
 
 
-def show(misdrawn, *args):
-    ended = misdrawn[0].parity("show", "last", *args)
-    return ended.code, ended.text
+def show(misdrawn, name):
+    return misdrawn[0].parity("show", "last", case(name))
 
 
 def test_a_difference_is_1(misdrawn):
     _, ended = misdrawn
 
-    assert ended.code == 1, ended.text
-    assert ended.has("9 failed, 7 passed")
+    ended.check(1, "9 failed, 7 passed")
     assert not ended.has("INTERNALERROR")
 
 
@@ -120,10 +118,9 @@ def test_a_reader_that_raises_is_named_with_its_picture(misdrawn):
 
 
 def test_a_reader_that_raises_leaves_it_unknown(misdrawn):
-    code, text = show(misdrawn, case("unread"))
-
-    assert code == 2
-    assert text.startswith(f"{case('unread')}: no values were compared: reader ")
+    show(misdrawn, "unread").check(
+        2, f"{case('unread')}: no values were compared: reader "
+    )
 
 
 def test_a_known_gap_is_accepted_and_named(misdrawn):
@@ -131,7 +128,7 @@ def test_a_known_gap_is_accepted_and_named(misdrawn):
 
     assert line_of(ended, "known").startswith(" ✓ ")
     assert ended.has(f"1 of them only by a known gap: {case('known')}")
-    assert show(misdrawn, case("known"))[0] == 0
+    show(misdrawn, "known").check(0)
 
 
 def test_a_known_gap_that_passes_is_an_error_with_its_line(misdrawn):
@@ -167,8 +164,7 @@ def test_junit_tells_of_a_failing_picture(misdrawn):
 
 @pytest.mark.parametrize("name", ["scaled", "misread"])
 def test_show_says_who_is_to_blame(misdrawn, name):
-    code, text = show(misdrawn, case(name))
+    ended = show(misdrawn, name).check(1)
 
-    assert code == 1
-    assert re.search(r"^ +100\.0% vae_decoder ", text, re.MULTILINE)
-    assert ", read " in text if name == "misread" else ", read " not in text
+    assert re.search(r"^ +100\.0% vae_decoder ", ended.text, re.MULTILINE)
+    assert (", read " in ended.text) is (name == "misread")

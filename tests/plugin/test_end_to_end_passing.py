@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 
 import pytest
 from PIL import Image
@@ -13,13 +14,8 @@ ROLES = ["text_encoder", "unet", "vae_decoder"]
 
 @pytest.fixture
 def shown(drawn):
-    """`parity show` in the folder of the finished run: its exit code, and its words."""
-
-    def show(*args):
-        ended = drawn[0].parity("show", "last", *args)
-        return ended.code, ended.text
-
-    return show
+    """`parity show` in the folder of the finished run."""
+    return partial(drawn[0].parity, "show", "last")
 
 
 def probes_of(case, what):
@@ -32,8 +28,7 @@ def probes_of(case, what):
 def test_agreement_is_0_and_a_line_tells_latents_and_picture(drawn):
     _, ended = drawn
 
-    assert ended.code == 0, ended.text
-    assert ended.has("8 passed")
+    ended.check(0, "8 passed")
     (line,) = [line for line in ended.text.splitlines() if f"✓ {MNN}" in line]
     assert re.search(r"latents use \d+% of tolerance · picture \d+\.\d dB$", line)
 
@@ -100,40 +95,36 @@ def test_junit_tells_how_far_the_picture_is_off(drawn):
 
 
 def test_show_of_a_pipeline_prints_curves_attribution_and_where_pictures_lie(shown):
-    code, text = shown(MNN)
-
-    assert code == 0
-    assert text.startswith(f"{MNN}: 8 values in order of execution, all within")
-    for words in (
+    ended = shown(MNN).check(
+        0,
+        f"{MNN}: 8 values in order of execution, all within",
         "text_encoder mnn/fp32, unet mnn/fp32, vae_decoder mnn/fp32",
         "guidance amplifies",
         "% interaction",
         f"pictures/{MNN.replace('/', '+')}",
-    ):
-        assert words in text
-    assert re.search(r"^  teacher-forced +[▁▂▃▄▅▆▇█]{3}  up to ", text, re.MULTILINE)
-    assert re.search(r"^  free-running +[▁▂▃▄▅▆▇█]{3}  up to ", text, re.MULTILINE)
+    )
+
+    for curve in ("teacher-forced", "free-running"):
+        line = rf"^  {curve} +[▁▂▃▄▅▆▇█]{{3}}  up to "
+        assert re.search(line, ended.text, re.MULTILINE)
 
 
 def test_show_judges_the_run_by_another_tier_without_running(shown, drawn):
     before = drawn[0].reports[0].read_bytes()
 
-    code, text = shown("--tier", "exact")
+    shown("--tier", "exact").check(1, f" ✗ {MNN}   first diverges at text_encoder")
 
-    assert code == 1
-    assert f" ✗ {MNN}   first diverges at text_encoder" in text
     assert drawn[0].reports[0].read_bytes() == before
     assert len(drawn[0].reports) == 1
 
 
 def test_show_judges_the_picture_by_a_bound_of_pictures(shown):
-    assert shown("--set", "psnr_db=90")[0] == 0
+    shown("--set", "psnr_db=90").check(0)
+    ended = shown("--set", "psnr_db=500").check(
+        1, " 2 of 4 cases agree (weights drawn at random)."
+    )
 
-    code, text = shown("--set", "psnr_db=500")
-
-    assert code == 1
-    assert re.search(r"PSNR \d+\.\d dB, at least 500.0 asked", text)
-    assert " 2 of 4 cases agree (weights drawn at random)." in text
+    assert re.search(r"PSNR \d+\.\d dB, at least 500.0 asked", ended.text)
 
 
 def test_show_accepts_a_known_gap_and_calls_one_that_passes_stale(shown, drawn):
@@ -142,14 +133,11 @@ def test_show_accepts_a_known_gap_and_calls_one_that_passes_stale(shown, drawn):
         f'[[gap]]\ncase = "{MNN}/*"\noutcome = "exceeds"\nwhy = "it is noise"\n'
     )
     try:
-        code, text = shown(MNN, "--tier", "exact")
-        assert code == 0
-        assert "image: gap: " in text
-        assert "known gap: it is noise" in text
-        code, text = shown(MNN)
+        shown(MNN, "--tier", "exact").check(0, "image: gap: ", "known gap: it is noise")
+        stale = shown(MNN)
     finally:
         gaps.unlink()
 
-    assert code == 1
-    assert "latents: stale-gap: " in text
-    assert "gap says exceeds, and it passes; remove the gap" in " ".join(text.split())
+    stale.check(
+        1, "latents: stale-gap: ", "gap says exceeds, and it passes; remove the gap"
+    )

@@ -17,15 +17,13 @@ def test_unrelated():
 def test_agreement_is_0(passing):
     _, ended = passing
 
-    assert ended.code == 0, ended.text
-    assert ended.has("6 passed")
+    ended.check(0, "6 passed")
 
 
 def test_a_difference_is_1(failing):
     _, ended = failing
 
-    assert ended.code == 1, ended.text
-    assert ended.has("2 failed, 4 passed")
+    ended.check(1, "2 failed, 4 passed")
 
 
 def test_a_stage_without_an_answer_is_2_and_a_failure_of_another_test_1(quick):
@@ -65,9 +63,7 @@ def test_a_suite_that_cannot_be_read_is_2_and_a_sentence(quick):
 
     ended = quick.collect()
 
-    assert ended.code == 2
-    assert ended.has("unknown key 'sed' in [source]; did you mean 'seed'?")
-    assert not ended.has("Traceback")
+    ended.check(2, "unknown key 'sed' in [source]; did you mean 'seed'?")
     assert not ended.has("toml_file.py")
 
 
@@ -76,8 +72,7 @@ def test_tolerances_that_cannot_be_read_are_2_and_a_sentence(quick):
 
     ended = quick.pytest()
 
-    assert ended.code == 2
-    assert ended.has("did you mean 'standard'?")
+    ended.check(2, "did you mean 'standard'?")
     assert not ended.has("INTERNALERROR")
     assert quick.reports == []
 
@@ -85,8 +80,6 @@ def test_tolerances_that_cannot_be_read_are_2_and_a_sentence(quick):
 def test_a_session_without_parity_tests_is_left_alone(quick):
     (quick.path / "test_parity.py").write_text("def test_one():\n    pass\n")
 
-    ended = quick.run(*PYTEST, "-n", "1")
-
-    assert ended.code == 0, ended.text
+    ended = quick.run(*PYTEST, "-n", "1").check(0)
     assert not ended.has("parity =")
     assert not (quick.path / "reports").exists()

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.slow
 
 CASE = "vae_decoder/mnn/int8-weights"
 STRICT = ("--tier", "strict")
+KEPT = '[variant.onnxruntime.fp16-fixed]\nfrom = "fp16"\nflags = ["--keep=Conv"]\n'
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +47,7 @@ def test_a_target_that_computes_wrong_is_told_from_this_machine(quick):
 
     ended = quick.parity("explain", "vae_decoder/onnxruntime/fp32@phone")
 
-    assert ended.code == 0, ended.text
-    assert ended.has("right here, wrong on phone"), ended.text
-    assert ended.has('fixed by targets = ["here"]'), ended.text
+    ended.check(0, "right here, wrong on phone", 'fixed by targets = ["here"]')
     assert not ended.has("[backend.onnxruntime]"), "[target.phone] would be unused"
 
 
@@ -72,8 +71,7 @@ def page_of(project):
 def test_it_says_where_it_diverges_what_was_tried_and_what_fixes_it(explained, words):
     _, ended = explained
 
-    assert ended.code == 0
-    assert ended.has(words)
+    ended.check(0, words)
 
 
 def test_it_says_what_floors_are_and_what_the_setting_costs(explained):
@@ -110,27 +108,24 @@ def test_the_page_of_a_run_of_another_build_does_not_show_it(explained, tmp_path
     before = page_of(project)
     project.change("parity.toml", "seed = 1", "seed = 0")
 
-    ended = project.parity("explain", CASE, *STRICT)
-
-    assert ended.code == 0
+    ended = project.parity("explain", CASE, *STRICT).check(0)
     assert not ended.has("shows this now")
     assert page_of(project) == before
 
 
 def test_a_case_that_agrees_is_not_explained(project):
-    ended = project.parity("explain", CASE)
-
-    assert ended.code == 2
-    assert ended.has("agrees in all that was compared")
-    assert ended.has("a tighter --tier or --set finds what is nearest")
+    project.parity("explain", CASE).check(
+        2,
+        "agrees in all that was compared",
+        "a tighter --tier or --set finds what is nearest",
+    )
 
 
 def test_where_no_setting_helps_it_says_so(project):
     """Nothing takes a sum in another order to the last bit of PyTorch's."""
     ended = project.parity("explain", "vae_decoder/mnn/fp32", "--tier", "exact")
 
-    assert ended.code == 0
-    assert ended.has("fixed by no setting that was tried")
+    ended.check(0, "fixed by no setting that was tried")
     assert not ended.has("parity.toml")
 
 
@@ -169,8 +164,7 @@ def explained_with(project, monkeypatch, *right):
 def test_a_flag_without_which_the_converter_is_wrong_fixes_it(project, monkeypatch):
     ended = explained_with(project, monkeypatch, "--optimizeLevel=2")
 
-    assert ended.code == 0, ended.text
-    assert ended.has("fixed by --optimizeLevel=2")
+    ended.check(0, "fixed by --optimizeLevel=2")
     assert not ended.has("nondeterministic")
 
 
@@ -181,25 +175,22 @@ def test_a_flag_that_helps_only_as_conversion_is_nondeterministic_is_no_fix(
     names = {f"--bizCode={'again'.ljust(length, '-')}" for length in (48, 112)}
     ended = explained_with(project, monkeypatch, "--optimizeLevel=2", *names)
 
-    assert ended.code == 0, ended.text
-    assert ended.has("of 6 files converted again with the same flags 2 are right")
+    ended.check(0, "of 6 files converted again with the same flags 2 are right")
     assert not ended.has("fixed by --optimizeLevel=2")
 
 
 @pytest.mark.parametrize("command", ["explain", "repro"])
 def test_one_case_is_taken_and_no_more(project, command):
-    ended = project.parity(command, "mnn")
-
-    assert ended.code == 2
-    assert ended.has("takes one case of a component; 'mnn' is vae_decoder/mnn/fp32, ")
+    project.parity(command, "mnn").check(
+        2, "takes one case of a component; 'mnn' is vae_decoder/mnn/fp32, "
+    )
 
 
 @pytest.fixture(scope="module")
 def folder(passing, tmp_path_factory):
     project, _ = passing
     into = tmp_path_factory.mktemp("repro") / "shown"
-    ended = project.parity("repro", CASE, *STRICT, "--out", str(into))
-    assert ended.code == 0, ended.text
+    project.parity("repro", CASE, *STRICT, "--out", str(into)).check(0)
     return into
 
 
@@ -224,61 +215,45 @@ def test_the_folder_holds_both_models_and_the_numbers(folder):
 
 
 def test_its_script_ends_with_nothing_once_the_two_agree(project, tmp_path):
-    ended = project.parity(
+    project.parity(
         *("repro", "vae_decoder/onnxruntime/fp32", "--probe", "decoder.conv_out"),
         *("--out", str(tmp_path / "fine")),
-    )
+    ).check(0, "within tolerance there")
 
-    assert ended.code == 0, ended.text
-    assert ended.has("within tolerance there")
     again = run_repro(tmp_path / "fine")
     assert again.returncode == 0, again.stdout + again.stderr
 
 
 def test_a_folder_that_is_there_is_left_alone(project, folder):
     before = sorted(path.name for path in folder.iterdir())
-    ended = project.parity("repro", CASE, *STRICT, "--out", str(folder))
+    project.parity("repro", CASE, *STRICT, "--out", str(folder)).check(
+        2, "is there already; give another with --out"
+    )
 
-    assert ended.code == 2
-    assert ended.has("is there already; give another with --out")
     assert sorted(path.name for path in folder.iterdir()) == before
 
 
 def test_a_value_that_is_not_there_is_refused_and_nothing_written(project, tmp_path):
     into = tmp_path / "none"
-    ended = project.parity("repro", CASE, "--probe", "nowhere", "--out", str(into))
+    project.parity("repro", CASE, "--probe", "nowhere", "--out", str(into)).check(
+        2, "compares no value 'nowhere'; `parity show` lists them"
+    )
 
-    assert ended.code == 2
-    assert ended.has("compares no value 'nowhere'; `parity show` lists them")
     assert not into.exists()
 
 
 def test_ranges_says_what_float16_would_lose(project):
-    ended = project.parity("ranges")
-
-    assert ended.code == 0
-    assert ended.has("vae_decoder float16 holds every value of 1 sample")
-
-
-def test_its_lines_of_a_kept_value_make_a_variant(project):
-    project.change(
-        "parity.toml",
-        '[backend.mnn]\nvariants = ["fp32", "int8-weights"]',
-        '[backend.mnn]\nvariants = ["fp32"]\n\n'
-        '[variant.onnxruntime.fp16-fixed]\nfrom = "fp16"\nflags = ["--keep=Conv"]',
+    project.parity("ranges").check(
+        0, "vae_decoder float16 holds every value of 1 sample"
     )
-    wanted = 'variants = ["fp32", "fp16-fixed"]'
-    text = (project.path / "parity.toml").read_text()
-    text = text.replace('variants = ["fp32"]', wanted, 1)
-    (project.path / "parity.toml").write_text(text)
-    text = (project.path / "tolerances.toml").read_text()
-    kept = text.partition("[mnn.int8-weights]")[0].replace(
-        "[mnn.fp32]",
-        '[onnxruntime.fp16-fixed]\noutputs = "relaxed"\nlayers = "relaxed"\n[mnn.fp32]',
-    )
-    (project.path / "tolerances.toml").write_text(kept)
 
-    ended = project.parity("run", "onnxruntime")
 
-    assert ended.code == 0, ended.text
-    assert "fp16-fixed" in {case.how for case in load_suite(project.path).cases}
+def test_its_lines_of_a_kept_value_make_a_variant(quick):
+    quick.change("parity.toml", '["fp32"]', '["fp32", "fp16-fixed"]')
+    quick.add("parity.toml", KEPT)
+    bounds = '[onnxruntime.fp16-fixed]\noutputs = "relaxed"\nlayers = "relaxed"\n'
+    quick.add("tolerances.toml", bounds)
+
+    quick.parity("run", "onnxruntime").check(0)
+
+    assert "fp16-fixed" in {case.how for case in load_suite(quick.path).cases}

@@ -130,8 +130,7 @@ def ran(files, store):
     )
     before = digests(files)
     project = suite(files, told)
-    ended = project.parity("run", "--store", str(store))
-    assert ended.code == 1, ended.text
+    ended = project.parity("run", "--store", str(store)).check(1)
     return ended, project.report, before
 
 
@@ -227,28 +226,26 @@ def test_files_are_left_as_they_were_and_the_store_has_no_copy(ran, files):
 
 
 def test_other_names_are_refused_with_the_lines_to_write(files):
-    told = suite(files, component("unet", "notebook.onnx")).parity("run")
-    assert told.code == 2
-    assert told.has('timestep = "t"; encoder_hidden_states = "text"')
-    assert told.has('out_sample = "noise"')
-    assert told.has("[component.unet.names]")
+    suite(files, component("unet", "notebook.onnx")).parity("run").check(
+        2,
+        'timestep = "t"; encoder_hidden_states = "text"',
+        'out_sample = "noise"',
+        "[component.unet.names]",
+    )
 
 
 def test_a_fixed_batch_refuses_another(files):
     head = HEAD.replace("batch = 2", "batch = 1")
-    told = suite(files, component("unet", "whole.onnx", RENAMED), head=head).parity(
+    suite(files, component("unet", "whole.onnx", RENAMED), head=head).parity(
         "run"
-    )
-    assert told.code == 2
-    assert told.has("is to run at batch = 1, and its file fixes that axis")
+    ).check(2, "is to run at batch = 1, and its file fixes that axis")
 
 
 def test_an_mnn_file_alone_asks_for_mnn(files):
     head = HEAD.replace("[backend.mnn]\n", "")
-    told = suite(
-        files, component("unet", "half.mnn", RENAMED, kind="mnn"), head=head
-    ).parity("run")
-    assert (told.code, told.has("no [backend.mnn] to run it")) == (2, True)
+    suite(files, component("unet", "half.mnn", RENAMED, kind="mnn"), head=head).parity(
+        "run"
+    ).check(2, "no [backend.mnn] to run it")
 
 
 FIXED = "[[shapes]]\nbatch = 2\nheight = 8\nwidth = 8\nlayers = false\n"
@@ -272,9 +269,8 @@ def of_scripts(tmp_path):
 def test_an_mnn_file_of_fixed_sizes_alone_is_tested_at_those_alone(of_scripts, store):
     project = of_scripts(FIXED)
 
-    ended = project.parity("run", "--store", str(store))
+    project.parity("run", "--store", str(store)).check(0)
 
-    assert ended.code == 0, ended.text
     assert outcomes(project.report) == {"unet/mnn/given/outputs": "within"}
 
 
@@ -296,8 +292,7 @@ def test_an_mnn_files_operators_are_blamed_one_by_one(files, store):
     told = project.parity(
         *("explain", "unet/mnn/given", "--tier", "strict", "--store", str(store))
     )
-    assert told.code == 0, told.text
-    assert told.has("first diverges from PyTorch at time_embedding.linear_1")
+    told.check(0, "first diverges from PyTorch at time_embedding.linear_1")
     places = "places: time_embedding.linear_2 (Linear), conv_in (Conv2d)"
     assert told.has(places), "each by itself"
     assert told.has("the ONNX file that it was converted from is not given")
@@ -318,8 +313,8 @@ def test_a_truncated_mnn_file_is_a_finding(files, store):
 def test_optimums_files_agree_with_pytorch(store, tmp_path):
     shutil.copytree(EXPORTED, tmp_path / "exported")
     project = Project(tmp_path / "exported")
-    ended = project.parity("run", "--store", str(store))
-    assert ended.code == 0, ended.text
+    project.parity("run", "--store", str(store)).check(0)
+
     assert {one["foreign"]["by"] for one in project.report["cases"]} == {"scopes"}
 
 
@@ -334,9 +329,7 @@ TASKS = ("default", "pooling", "text-classification")
 
 
 def test_txtais_files_agree_with_the_model_that_it_exported(txtai, store):
-    ended = txtai.parity("run", "onnxruntime", "--store", str(store))
-
-    assert ended.code == 0, ended.text
+    ended = txtai.parity("run", "onnxruntime", "--store", str(store)).check(0)
     assert outcomes(txtai.report) == {
         f"{task}/onnxruntime/given/{what}": "within"
         for task in TASKS
@@ -352,9 +345,8 @@ def test_of_another_model_txtais_files_part_at_the_weight_that_differs(txtai, st
     held["bert.encoder.layer.1.attention.self.value.weight"] *= 1.001
     save_file(held, weights, metadata={"format": "pt"})
 
-    ended = txtai.parity("run", "onnxruntime", "--store", str(store))
+    txtai.parity("run", "onnxruntime", "--store", str(store)).check(1)
 
-    assert ended.code == 1, ended.text
     for task in TASKS:
         told = verdict(txtai.report, f"{task}/onnxruntime/given/layers")
         assert told["outcome"] == "exceeds"
@@ -389,9 +381,8 @@ def test_a_file_that_fixes_an_axis_at_no_element_is_fed_no_element(store, tmp_pa
     (tmp_path / "tolerances.toml").write_text(BOUNDS.partition("[mnn.fp32]")[0])
     project = Project(tmp_path)
 
-    ended = project.parity("run", "--store", str(store))
+    project.parity("run", "--store", str(store)).check(0)
 
-    assert ended.code == 0, ended.text
     (contract,) = project.case("cached/onnxruntime/given")["contract"]
     assert [one["shape"] for one in contract["inputs"]] == [[1, 0, 4], [1, "n", 4]]
 

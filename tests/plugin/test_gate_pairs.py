@@ -7,7 +7,7 @@ import pytest
 
 from harness.core.pipeline import PAIRS
 from harness.measure.pictures import PEAK
-from tests.plugin.drawing import ONNXRUNTIME, only_onnxruntime, write_drawing
+from tests.plugin.drawing import ONNXRUNTIME, write_drawing
 
 pytestmark = pytest.mark.slow
 
@@ -22,16 +22,15 @@ CHECK = f"{ONNXRUNTIME}/{PAIRS}"
 def base(store, tmp_path_factory):  # noqa: ARG001  # which it fills
     """A project whose pipeline draws pairs, with a wide margin and a baseline."""
     project = write_drawing(tmp_path_factory.mktemp("gate-pairs") / "app")
-    only_onnxruntime(project)
+    project.only_onnxruntime()
     (project.path / "prompts.txt").write_text("\n".join(PROMPTS))
     drawn = f'prompts_file = "prompts.txt"\nseeds = {SEEDS}\nattribution = false\n'
     project.change("parity.toml", PROMPT, f"{drawn}margin = {{ psnr = {MARGIN_DB} }}")
     # Pairs alone decide here, and no single picture.
     project.change("tolerances.toml", 'image = "standard"', 'image = "quantized"')
-    ran = project.parity("run")
-    assert ran.code == 0, ran.text
-    accepted = project.parity("baseline", "accept", "--who", "A. Reviewer")
-    assert accepted.code == 0, accepted.text
+    project.parity("run").check(0)
+
+    project.accept().check(0)
     return project
 
 
@@ -48,9 +47,7 @@ def scale(project, factor):
 
 
 def test_the_same_build_ships(branch):
-    page = branch.gated()
-
-    assert page.code == 0, page.text
+    page = branch.gated().check(0)
     assert page.text.startswith("SHIP")
     assert not page.has(CHECK)
 
@@ -60,9 +57,7 @@ def test_a_build_within_its_margin_and_worse_than_the_accepted_one_does_not_ship
 ):
     scale(branch, 0.3)
 
-    page = branch.gated()
-
-    assert page.code == 1, page.text
+    page = branch.gated().check(1)
     assert page.text.startswith("DO NOT SHIP")
     assert page.has(f"{CHECK} worse")
     assert page.has("pictures are worse than the accepted build by psnr")
@@ -81,12 +76,10 @@ def test_a_build_at_its_margin_does_not_ship_and_says_once_that_it_is_inconclusi
     # A build that is a little better is within the margin; it is the accepted one.
     branch.change("parity.toml", "= 0.3 }", "= 0.31 }")
     assert branch.parity("run").code == 0
-    assert branch.parity("baseline", "accept", "--who", "A. Reviewer").code == 0
+    assert branch.accept().code == 0
     branch.change("parity.toml", "= 0.31 }", "= 0.3 }")
 
-    page = branch.gated(code=2)
-
-    assert page.code == 1, page.text
+    page = branch.gated(code=2).check(1)
     assert page.text.startswith("DO NOT SHIP")
     assert page.has(f"{CHECK} inconclusive")
     assert page.text.count(f"INCONCLUSIVE after {SEEDS} pictures") == 1, page.text

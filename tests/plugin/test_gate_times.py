@@ -72,9 +72,7 @@ def undecided(page):
 
 
 def test_a_build_that_is_timed_again_ships(branch):
-    page = gated(branch, lambda page: page.code == 0)
-
-    assert page.code == 0, page.text
+    page = gated(branch, lambda page: page.code == 0).check(0)
     same = MEASURED - undecided(page)
     assert page.has(f"measurements: {same} same"), page.text
 
@@ -91,8 +89,7 @@ def test_a_session_that_optimises_nothing_is_red_for_its_setting(branch):
     # Whether it is slower by more than times jump hangs on the CPU: on one machine it
     # was called the same three times. `tests/unit/report/runs/test_times.py` has what
     # the gate says of times that are given.
-    assert page.code == 1, page.text
-    assert page.has("settings incomparable hints none → optimization = 0")
+    page.check(1, "settings incomparable hints none → optimization = 0")
 
 
 def test_a_time_taken_beside_other_work_has_no_verdict(branch):
@@ -102,9 +99,8 @@ def test_a_time_taken_beside_other_work_has_no_verdict(branch):
 
     page = branch.parity("gate")
 
-    assert page.code == 0, page.text
-    assert page.has(f"this run: other work had over {QUIET:.0%}"), page.text
+    page.check(0, f"this run: other work had over {QUIET:.0%}")
     assert not page.has(SLOWER)
-    refused = branch.parity("baseline", "accept", "--who", "A. Reviewer")
+    refused = branch.accept()
     assert refused.code != 0
     assert refused.has("taken beside other work"), refused.text

@@ -103,9 +103,8 @@ def suite(hub, store, tmp_path, monkeypatch):  # noqa: ARG001  # artifacts go th
 @pytest.mark.parametrize("told", [TEXT, PICTURES], ids=lambda told: told["name"])
 def test_a_suite_runs_from_the_cache_without_a_network(suite, told):
     project = suite(told)
-    ended = project.run(*PARITY, "run")
+    project.run(*PARITY, "run").check(0)
 
-    assert ended.code == 0, ended.text
     assert set(project.outcomes.values()) == {"within"}
 
 
@@ -119,15 +118,11 @@ def test_a_suite_runs_from_the_cache_without_a_network(suite, told):
 def test_without_it_the_refusal_has_the_next_command(suite, name, said):
     ended = suite(TEXT | {"name": name}).run(*PARITY, "run")
 
-    assert ended.code == 2
-    assert ended.has(said)
-    assert ended.has(f"run `hf download org/{name}`")
+    ended.check(2, said, f"run `hf download org/{name}`")
     assert len(ended.text.strip().splitlines()) == 1
 
 
 def test_drawn_weights_want_configurations_alone(suite):
     project = suite(TEXT | {"name": "half"})
     project.change("parity.toml", "[source]\n", "[source]\nseed = 0\n")
-    ended = project.run(*PARITY, "run", "--forecast")
-
-    assert ended.code == 0, ended.text
+    project.run(*PARITY, "run", "--forecast").check(0)

@@ -51,10 +51,8 @@ def ran(tmp_path_factory):
     (graph,) = store.glob("v*/onnx/*/*/model.onnx")
     others.folded(graph, project.path / "folded.onnx", "guidance", "scale", 3.5)
     project.change("parity.toml", 'components = ["t', 'components = ["folded", "t')
-    with (project.path / "parity.toml").open("a") as suite:
-        suite.write(FOLDED)
-    with (project.path / "tolerances.toml").open("a") as bounds:
-        bounds.write(BOUNDS)
+    project.add("parity.toml", FOLDED)
+    project.add("tolerances.toml", BOUNDS)
     return whole, project.parity("run", "folded/", "--store", str(store))
 
 

@@ -1,40 +1,24 @@
 """Ctrl-C during a stage ends the run in seconds and leaves nothing behind."""
 
 import signal
-import subprocess
 import sys
 import time
-from contextlib import contextmanager
 
 import psutil
 import pytest
 
 from harness.engine.store import Store
 from tests.plugin.drawing import COMPONENT, ONNXRUNTIME, STEPS
-from tests.plugin.project import LIMIT_S, PARITY, PYTEST
+from tests.plugin.project import LIMIT_S, PARITY, PYTEST, begun
 
 
-@contextmanager
-def begun(command, folder, store, pattern):
-    """Start a command; go on once its store has what the pattern matches."""
-    started = subprocess.Popen(
-        command,
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        encoding="utf-8",
-    )
-    try:
-        deadline_s = time.monotonic() + LIMIT_S
-        while not list(store.glob(pattern)):
-            assert started.poll() is None, started.stdout.read()
-            assert time.monotonic() < deadline_s
-            time.sleep(0.02)
-        yield started
-    finally:
-        started.kill()
-        started.wait()
+def wait_for(started, store, pattern):
+    """Go on once the store of a command has what the pattern matches."""
+    deadline_s = time.monotonic() + LIMIT_S
+    while not list(store.glob(pattern)):
+        assert started.poll() is None, started.stdout.read()
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +31,8 @@ def begun(command, folder, store, pattern):
 def test_ctrl_c_while_exporting_leaves_nothing_unfinished(quick, monkeypatch, command):
     store = quick.path / "cold-store"
     monkeypatch.setenv("PARITY_STORE", str(store))
-    with begun(command, quick.path, store, "making/onnx.*") as started:
+    with begun(command, quick.path) as started:
+        wait_for(started, store, "making/onnx.*")
         children = psutil.Process(started.pid).children(recursive=True)
         started.send_signal(signal.SIGINT)
         sent_s = time.monotonic()
@@ -87,7 +72,8 @@ def test_ctrl_c_reports_what_ended_beside_the_case_that_runs(drawing):
     # A process of its own: Python handles Ctrl-C on the stack that it has for signals,
     # and OpenVINO, which other tests import, leaves a smaller one behind.
     command = (sys.executable, "-c", RUN, store, "reports/runs", ONNXRUNTIME, COMPONENT)
-    with begun(command, drawing.path, store, "v1/contract/*/*") as started:
+    with begun(command, drawing.path) as started:
+        wait_for(started, store, "v1/contract/*/*")
         time.sleep(6)  # its record follows, later on a busy machine
         started.send_signal(signal.SIGINT)
         text, _ = started.communicate(timeout=60)

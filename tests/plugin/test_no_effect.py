@@ -25,9 +25,8 @@ layers = "quantized"
 @pytest.fixture
 def ran(project):
     """A run of a decoder without attention, which has nothing to fuse."""
-    for name, text in (("parity.toml", VARIANTS), ("tolerances.toml", TOLERANCES)):
-        with (project.path / name).open("a", encoding="utf-8") as file:
-            file.write(text)
+    project.add("parity.toml", VARIANTS)
+    project.add("tolerances.toml", TOLERANCES)
     return project, project.parity("run", "mnn/fused-nothing", "mnn/rounded")
 
 

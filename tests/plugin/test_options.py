@@ -28,10 +28,10 @@ MOVED = "threads 2 → 1"
     ],
 )
 def test_a_word_that_makes_no_sense_is_a_usage_error(quick, option, says):
-    ended = quick.collect(f"--parity-{option}")
+    quick.collect(f"--parity-{option}").check(
+        4, f"--parity-{option.partition('=')[0]}: {says}"
+    )
 
-    assert ended.code == 4
-    assert ended.has(f"--parity-{option.partition('=')[0]}: {says}")
     assert not (quick.path / "reports").exists()
 
 
@@ -52,9 +52,7 @@ def test_only_what_is_named_is_collected(project, option, collected, left_out):
 
 
 def test_a_backend_that_the_suite_has_but_k_leaves_out_is_no_usage_error(project):
-    ended = project.collect("--parity-backend=mnn", "-k", "onnxruntime")
-
-    assert ended.code == 5
+    project.collect("--parity-backend=mnn", "-k", "onnxruntime").check(5)
 
 
 def test_other_tests_are_not_left_out(quick):
@@ -82,17 +80,13 @@ def test_every_option_is_explained_in_one_line(quick):
     ],
 )
 def test_a_tighter_bound_or_tier_is_the_one_that_counts(quick, option, says):
-    ended = quick.pytest(f"--parity-{option}")
-
-    assert ended.code == 1, ended.text
-    assert ended.has(says)
+    quick.pytest(f"--parity-{option}").check(1, says)
 
 
 def test_a_looser_tier_turns_a_difference_into_agreement(quick):
     quick.tighten("[onnxruntime.fp32]")
 
-    ended = quick.pytest("--parity-tier=standard", "--parity-jobs=1", "-k", "outputs")
-    assert ended.code == 0, ended.text
+    quick.pytest("--parity-tier=standard", "--parity-jobs=1", "-k", "outputs").check(0)
 
 
 def test_a_program_that_fails_is_2_and_says_so(project):
@@ -100,44 +94,36 @@ def test_a_program_that_fails_is_2_and_says_so(project):
     program.write_text("#!/bin/sh\necho it is broken >&2\nexit 3\n")
     program.chmod(0o755)
 
-    ended = project.pytest(
+    project.pytest(
         "--parity-backend=mnn", f"--parity-mnn-convert={program}", "-k", "fp32"
-    )
-
-    assert ended.code == 2, ended.text
-    assert ended.has("vae_decoder/mnn/fp32   convert")
-    assert ended.has("it is broken")
+    ).check(2, "vae_decoder/mnn/fp32   convert", "it is broken")
 
 
 def test_a_missing_runtime_is_skipped_with_its_reason(project):
     project.hide("MNN")
 
-    ended = project.pytest("--parity-variant=fp32")
+    project.pytest("--parity-variant=fp32").check(
+        0,
+        "2 passed, 2 skipped",
+        "1 of 1 case agrees",
+        "1 case skipped: mnn is not installed (pip install MNN)",
+    )
 
-    assert ended.code == 0, ended.text
-    assert ended.has("2 passed, 2 skipped")
-    assert ended.has("1 of 1 case agrees")
-    assert ended.has("1 case skipped: mnn is not installed (pip install MNN)")
     assert project.outcomes["vae_decoder/mnn/fp32/outputs"] == "unavailable"
 
 
 def test_a_run_in_which_everything_is_skipped_is_2(project):
     project.hide("MNN")
 
-    ended = project.pytest("--parity-backend=mnn")
-
-    assert ended.code == 2, ended.text
-    assert ended.has("nothing was compared")
+    project.pytest("--parity-backend=mnn").check(2, "nothing was compared")
 
 
 def test_a_missing_runtime_that_is_required_fails(project):
     project.hide("MNN")
 
-    ended = project.pytest("--parity-variant=fp32", "--parity-require=onnxruntime,mnn")
-
-    assert ended.code == 2, ended.text
-    assert ended.has("2 failed, 2 passed")
-    assert ended.has("vae_decoder/mnn/fp32   unavailable")
+    project.pytest("--parity-variant=fp32", "--parity-require=onnxruntime,mnn").check(
+        2, "2 failed, 2 passed", "vae_decoder/mnn/fp32   unavailable"
+    )
 
 
 def test_reports_go_where_the_option_says(quick):
@@ -156,20 +142,18 @@ def test_keys_name_folders_from_the_root(quick, store):
     quick.change("test_parity.py", '"parity.toml"', '"../parity.toml"')
     (quick.path / "test_parity.py").rename(quick.path / "below" / "test_parity.py")
 
-    ended = quick.run(
+    quick.run(
         "sh", "-c", f"cd below && PARITY_STORE=none {shlex.join(PYTEST)} -k outputs"
-    )
+    ).check(0)
 
-    assert ended.code == 0, ended.text
     assert len(list(quick.path.glob("kept/*/report.json"))) == 1
     assert not (quick.path / "below" / "none").exists()
 
 
 def test_a_store_elsewhere_does_not_move_the_reports(quick, store):
     # Of two words pytest takes the second for a path of tests, and looks for its root.
-    ended = quick.pytest("-k", "outputs", "--parity-store", str(store))
+    quick.pytest("-k", "outputs", "--parity-store", str(store)).check(0)
 
-    assert ended.code == 0, ended.text
     assert len(quick.reports) == 1
 
 
@@ -179,9 +163,7 @@ def test_a_folder_that_cannot_be_written_is_a_sentence(quick, option):
 
     ended = quick.pytest(f"--parity-{option}=file/below")
 
-    assert ended.code == 2, ended.text
-    assert ended.has("file")
-    assert not ended.has("Traceback")
+    ended.check(2, "file")
     assert not ended.has("INTERNALERROR")
 
 
@@ -191,17 +173,12 @@ def page_of(project):
 
 def test_what_is_worse_than_the_baseline_fails_a_run_that_agrees(quick):
     assert quick.pytest().code == 0
-    accepted = quick.parity("baseline", "accept", "--who", "A", "--name", "kept")
-    assert accepted.code == 0, accepted.text
+    quick.parity("baseline", "accept", "--who", "A", "--name", "kept").check(0)
 
-    same = quick.pytest("--parity-baseline=kept")
-    assert same.code == 0, same.text
-    assert same.has("34 rows: 34 same")
+    quick.pytest("--parity-baseline=kept").check(0, "34 rows: 34 same")
 
     # A part of the suite is compared with that part alone.
-    part = quick.pytest("--parity-baseline=kept", "-k", "outputs")
-    assert part.code == 0, part.text
-    assert part.has("1 row: 1 same")
+    quick.pytest("--parity-baseline=kept", "-k", "outputs").check(0, "1 row: 1 same")
 
     quick.change(
         "parity.toml", "[backend.onnxruntime]", "[backend.onnxruntime]\nthreads = 1"
@@ -210,8 +187,7 @@ def test_what_is_worse_than_the_baseline_fails_a_run_that_agrees(quick):
         quick.pytest("--parity-baseline=kept"),
         quick.parity("run", "--baseline", "kept"),
     ):
-        assert ended.code == 1, ended.text
-        assert ended.has(f"INCOMPARABLE {CASES[0]}/settings threads 2 → 1")
+        ended.check(1, f"INCOMPARABLE {CASES[0]}/settings threads 2 → 1")
         assert json.loads(quick.reports[-1].read_text())["exit_code"] == 1
 
     # Its page is the same when it is written again: `parity bench` asks for that.
@@ -222,7 +198,7 @@ def test_what_is_worse_than_the_baseline_fails_a_run_that_agrees(quick):
     # The page of a run that was compared with none is written again with one.
     quick.parity("run")
     assert MOVED not in page_of(quick)
-    again = quick.parity("report", "--baseline", "kept")
-    assert again.code == 0, again.text
+    quick.parity("report", "--baseline", "kept").check(0)
+
     assert MOVED in page_of(quick)
     assert quick.parity("report", "--baseline", "gone").code == 2

@@ -85,10 +85,9 @@ def test_a_page_goes_beside_its_report(failing, tmp_path):
 
 
 def test_a_page_that_cannot_be_written_is_a_sentence(failing, tmp_path):
-    ended = failing[0].parity("report", "--out", str(tmp_path / "no" / "page.html"))
-
-    assert ended.code == 2
-    assert ended.has("cannot be written (No such file or directory)")
+    failing[0].parity("report", "--out", str(tmp_path / "no" / "page.html")).check(
+        2, "cannot be written (No such file or directory)"
+    )
 
 
 def test_a_run_whose_page_fails_keeps_its_verdict_and_says_so(project, monkeypatch):
@@ -98,10 +97,8 @@ def test_a_run_whose_page_fails_keeps_its_verdict_and_says_so(project, monkeypat
 
     monkeypatch.setattr("harness.report.finish.write_page", broken)
 
-    ended = project.parity("run", CASE)
-
-    assert ended.code == 0
-    assert ended.has(
-        "report.html could not be written (RuntimeError: no room for a page)"
+    project.parity("run", CASE).check(
+        0,
+        "report.html could not be written (RuntimeError: no room for a page)",
+        "report.json",
     )
-    assert ended.has("report.json")

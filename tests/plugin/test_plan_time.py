@@ -9,7 +9,7 @@ from harness.commands.plan.command import _bench
 from harness.core.errors import SuiteError
 from harness.suite.suite import load_suite
 from tests.plugin.planted import BOUND, write_planted
-from tests.plugin.project import called
+from tests.plugin.project import called, files_in
 
 WIDE = {"wide": {"width": 512, "plant": "outlier", "at": 1}}
 FAST = ("plan", "wide", "--objective", "time", "--within", BOUND, "--unseen", "1")
@@ -22,11 +22,12 @@ def wide(store, tmp_path_factory):  # noqa: ARG001  # which it fills
 
 @pytest.mark.alone
 def test_a_plan_is_faster_than_float32_and_keeps_what_bears_no_rounding(wide):
-    ended = called(wide, *FAST, "--backend", "onnxruntime")
+    called(wide, *FAST, "--backend", "onnxruntime").check(
+        0,
+        "2 layers in 8 bits, 1 layer in float32, of 3 layers.",
+        "layers in 8 bits as DynamicQuantizeMatMul, in float32 as Gemm",
+    )
 
-    assert ended.code == 0, ended.text
-    assert ended.has("2 layers in 8 bits, 1 layer in float32, of 3 layers.")
-    assert ended.has("layers in 8 bits as DynamicQuantizeMatMul, in float32 as Gemm")
     explained = called(wide, "plan", "wide", "--explain", "blocks.1")
     assert explained.has("In 8 bits in place of float32 it would be")
     assert explained.has("ms faster and use")
@@ -35,16 +36,15 @@ def test_a_plan_is_faster_than_float32_and_keeps_what_bears_no_rounding(wide):
 @pytest.mark.alone
 def test_a_plan_that_the_runtime_widens_again_is_refused_or_said_so(wide, tmp_path):
     wide = shutil.copytree(wide, tmp_path / "suite")
-    before = {path: path.read_bytes() for path in wide.glob("*.*")}
+    before = files_in(wide)
 
     ended = called(wide, *FAST, "--backend", "mnn")
 
     if ended.code == 0:  # A machine may time equal arithmetic differently each time.
         assert ended.has("These are the same operators"), ended.text
         return
-    assert ended.code == 2, ended.text
-    assert ended.has("there is nothing to choose")
-    assert {path: path.read_bytes() for path in wide.glob("*.*")} == before
+    ended.check(2, "there is nothing to choose")
+    assert files_in(wide) == before
 
 
 def changed(wide, folder, told, more=""):

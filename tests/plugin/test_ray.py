@@ -1,12 +1,10 @@
 """Cases run on a Ray cluster: the same rows, each once, whatever happens."""
 
 import json
-import os
 import platform
 import random
 import re
 import signal
-import subprocess
 import tarfile
 import time
 from collections import defaultdict
@@ -25,7 +23,7 @@ from harness.engine.ray_executor import RayExecutor, node_name
 from harness.engine.worker_pool import Progress
 from tests.plugin.bucket import SECRETS, free_port
 from tests.plugin.drawing import ONNXRUNTIME, STEPS
-from tests.plugin.project import CASES, LIMIT_S, PARITY, Project
+from tests.plugin.project import CASES, LIMIT_S, PARITY, Project, begun
 
 KILLS = 20
 SUBJECTS = ("vae_decoder", "text2img")
@@ -74,12 +72,7 @@ def shared(tmp_path):
 
 def entries(shared):
     folder = shared.removeprefix("file://")
-    found = [
-        name
-        for _, _, names in os.walk(folder)
-        for name in names
-        if name.endswith(".tar")
-    ]
+    found = [path.name for path in Path(folder).rglob("*.tar")]
     assert len(found) == len(set(found))
     return found
 
@@ -96,9 +89,7 @@ def check(shared, folder):
 
 def test_two_nodes_measure_the_same_and_export_once(passing, cluster, shared, tmp_path):
     project = passing[0].branch(tmp_path / "there")
-    ended = project.run(*PARITY, "run", "--on", cluster.url, "--store", shared)
-
-    assert ended.code == 0, ended.text
+    ended = project.run(*PARITY, "run", "--on", cluster.url, "--store", shared).check(0)
     assert measured(project.report) == measured(passing[0].report)
     assert all(case["node"] for case in project.report["cases"])
     took = [case["took_s"] for case in project.report["cases"]]
@@ -113,19 +104,11 @@ def test_two_nodes_that_share_a_bucket_do_what_one_machine_does(
     """The server answers nobody for ten seconds meanwhile: waited for, and said."""
     project = passing[0].branch(tmp_path / "there")
     stores = "node-*/parity-harness/shared/*/v1"
-    with subprocess.Popen(
-        [*PARITY, "run", "--on", "ray", "--store", "s3://parity/ours"],
-        cwd=project.path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as run:
-        try:
-            assert until(lambda: list(tmp_path.glob(f"{stores}/inputs")), LIMIT_S)
-            server.pause(10)
-            text, _ = run.communicate(timeout=LIMIT_S)
-        finally:
-            run.kill()
+    command = (*PARITY, "run", "--on", "ray", "--store", "s3://parity/ours")
+    with begun(command, project.path) as run:
+        assert until(lambda: list(tmp_path.glob(f"{stores}/inputs")), LIMIT_S)
+        server.pause(10)
+        text, _ = run.communicate(timeout=LIMIT_S)
 
     assert run.returncode == 0, text
     assert re.search(r"waiting +s3://parity/ours +.* (onnx|asked|inputs)/", text), text
@@ -164,9 +147,8 @@ def test_a_node_draws_the_same_pairs_and_hands_their_pictures_over(
     there = drawing.branch(tmp_path / "there")
     assert drawing.parity("run", "--e2e").code == 0
 
-    ended = there.run(*PARITY, "run", "--e2e", "--on", "ray", "--store", shared)
+    there.run(*PARITY, "run", "--e2e", "--on", "ray", "--store", shared).check(0)
 
-    assert ended.code == 0, ended.text
     here, found = (one.case(ONNXRUNTIME)["pipeline"][PAIRS] for one in (drawing, there))
     assert found["losses"] == here["losses"]
     (run,) = there.path.glob("reports/runs/*")
@@ -179,9 +161,7 @@ def test_a_node_times_a_whole_component_and_the_record_names_it(
     del cluster
     asked = ("bench", *SUBJECTS, "--rounds", "2", "--on", "ray", "--store", shared)
 
-    ended = drawing.run(*PARITY, *asked)
-
-    assert ended.code == 0, ended.text
+    ended = drawing.run(*PARITY, *asked).check(0)
     (path,) = drawing.path.glob("reports/runs/*/bench.json")
     told = json.loads(path.read_text())
     nodes = {subject: set() for subject in SUBJECTS}
@@ -292,20 +272,11 @@ def test_an_error_while_telling_ends_what_waits():
 def test_a_cluster_that_is_lost_leaves_a_report_of_what_ended(drawing, shared, cluster):
     drawing.change("parity.toml", f"steps = {STEPS}", MANY_PAIRS)
     said = drawing.path / "said"
-    with said.open("w") as stream:
-        run = subprocess.Popen(
-            [*PARITY, "run", "--on", cluster.url, "--store", shared],
-            cwd=drawing.path,
-            stdout=stream,
-            stderr=subprocess.STDOUT,
-        )
-    try:
+    command = (*PARITY, "run", "--on", cluster.url, "--store", shared)
+    with said.open("w") as stream, begun(command, drawing.path, stream) as run:
         assert until(lambda: "✓ vae_decoder" in said.read_text(), LIMIT_S)
         cluster.shutdown()
         run.wait(timeout=120)
-    finally:
-        run.kill()
-        run.wait()
     text = said.read_text()
 
     assert run.returncode == 2, text
@@ -324,10 +295,10 @@ def test_pytest_runs_two_suites_on_two_nodes(passing, shared, tmp_path):
         test.rename(test.with_name(f"test_{name}.py"))
 
     words = ("--parity-on=ray", f"--parity-store={shared}")
-    ended = project.pytest("one", "two", *words)
+    project.pytest("one", "two", *words).check(
+        0, f"{2 * len(CASES)} of {2 * len(CASES)} cases agree"
+    )
 
-    assert ended.code == 0, ended.text
-    assert ended.has(f"{2 * len(CASES)} of {2 * len(CASES)} cases agree")
     assert all(case["node"] for case in project.report["cases"])
 
 
@@ -339,8 +310,7 @@ def test_a_tuning_on_two_nodes_leaves_no_drawn_reference_in_the_shared_store(
 
     def tuned(seed):
         words = (*SUBJECTS, *effort, "--store", shared, "--seed", str(seed))
-        ended = drawing.run(*PARITY, "tune", *words)
-        assert ended.code == 0, ended.text
+        ended = drawing.run(*PARITY, "tune", *words).check(0)
         return ended, sorted(entries(shared))
 
     _, before = tuned(1)
@@ -359,17 +329,12 @@ def test_a_node_that_dies_loses_no_case(passing, cluster, tmp_path, shared):
     for turn in range(KILLS):
         node = next(iter(cluster.worker_nodes))
         store = f"{shared}-{turn}"
-        run = subprocess.Popen(
-            [*PARITY, "run", "--on", "ray", "--store", store, "--runs", f"runs-{turn}"],
-            cwd=project.path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        time.sleep(random.uniform(1.0, 10.0))  # noqa: S311  # no secret
-        was_going = run.poll() is None
-        cluster.remove_node(node, allow_graceful=False)
-        text, _ = run.communicate(timeout=LIMIT_S)
+        options = ("--on", "ray", "--store", store, "--runs", f"runs-{turn}")
+        with begun((*PARITY, "run", *options), project.path) as run:
+            time.sleep(random.uniform(1.0, 10.0))  # noqa: S311  # no secret
+            was_going = run.poll() is None
+            cluster.remove_node(node, allow_graceful=False)
+            text, _ = run.communicate(timeout=LIMIT_S)
         cluster.add_node(
             num_cpus=1, env_vars={"XDG_CACHE_HOME": str(tmp_path / f"again-{turn}")}
         )
@@ -438,22 +403,13 @@ def test_ctrl_c_ends_tasks_everywhere_and_reports_what_ended(
         return any(sign in path.read_text() for path in drawing.path.glob(pattern))
 
     said = drawing.path / "said"
-    with said.open("w") as stream:
-        run = subprocess.Popen(
-            [*PARITY, *command, "--on", "ray", "--store", shared],
-            cwd=drawing.path,
-            stdout=stream,
-            stderr=subprocess.STDOUT,
-        )
-    try:
+    command = (*PARITY, *command, "--on", "ray", "--store", shared)
+    with said.open("w") as stream, begun(command, drawing.path, stream) as run:
         assert until(has_ended, LIMIT_S), said.read_text()
         assert until(hosts, LIMIT_S)
         run.send_signal(signal.SIGINT)
         all_ended = until(lambda: not hosts(), 5)
         run.wait(timeout=60)
-    finally:
-        run.kill()
-        run.wait()
     text = said.read_text()
 
     assert all_ended, text
@@ -486,8 +442,7 @@ def test_another_python_on_the_cluster_is_one_sentence(monkeypatch):
 def test_no_cluster_at_an_address_is_one_sentence(project):
     ended = project.run(*PARITY, "run", "--on", "ray://127.0.0.1:9")
 
-    assert ended.code == 2, ended.text
-    assert ended.has("no Ray cluster can be used at ray://127.0.0.1:9: ")
+    ended.check(2, "no Ray cluster can be used at ray://127.0.0.1:9: ")
     assert not ended.has("requires pip package")
     assert not ended.has("Traceback")
     assert project.reports == []

@@ -6,10 +6,8 @@ from tests.plugin.project import CASES
 
 
 def test_collect_only_lists_ids_and_runs_nothing(quick):
-    ended = quick.collect()
+    quick.collect().check(0, f"test_parity[{CASES[0]}/layers]")
 
-    assert ended.code == 0
-    assert ended.has(f"test_parity[{CASES[0]}/layers]")
     assert not (quick.path / "reports").exists()
 
 
@@ -22,9 +20,7 @@ def test_k_selects_by_id(project):
 def test_x_stops_and_reports_what_was_reached(project):
     project.tighten("[onnxruntime.fp32]")
 
-    ended = project.pytest("-x")
-
-    assert ended.code == 1, ended.text
+    ended = project.pytest("-x").check(1)
     assert ended.parity[0].startswith(f" ✗ {CASES[0]}   first diverges at ")
     assert [v["id"] for v in project.report["verdicts"]] == [f"{CASES[0]}/layers"]
 

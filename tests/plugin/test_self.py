@@ -5,7 +5,6 @@ import pytest
 from tests.plugin.drawing import (
     ONNXRUNTIME,
     WRONG,
-    only_onnxruntime,
     pipeline,
     write_drawing,
 )
@@ -44,8 +43,9 @@ def test_the_case_passes_exactly_where_it_is_no_worse_than_the_model(ran):
     project, ended = ran
     times = own_of(project)
 
-    assert ended.code == (0 if times <= 1 else 1), ended.text
-    assert ended.has(f"off by {times:.3g} × the model's own bfloat16")
+    ended.check(
+        0 if times <= 1 else 1, f"off by {times:.3g} × the model's own bfloat16"
+    )
 
 
 def test_the_page_says_it_too(ran):
@@ -72,24 +72,17 @@ FLOAT16 = WITHIN.replace("bf16", "fp16")
 def test_a_recorded_run_is_judged_again_without_pytorch(ran, text, code, said):
     project, _ = ran
     (project.path / "tolerances.toml").write_text(tables(text))
-    ended = parity_without(project, MAKING, "show", "last")
-
-    assert ended.code == code, ended.text
-    assert ended.has(said)
+    parity_without(project, MAKING, "show", "last").check(code, said)
 
 
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory):
     """A pipeline, and one whose app is wrong by more than the model's own bfloat16."""
     project = write_drawing(tmp_path_factory.mktemp("pictures"))
-    only_onnxruntime(project)
-    with (project.path / "parity.toml").open("a") as suite:
-        suite.write(pipeline("scaled", WRONG, "attribution = false"))
-    tolerances = (project.path / "tolerances.toml").read_text()
+    project.only_onnxruntime()
+    project.add("parity.toml", pipeline("scaled", WRONG, "attribution = false"))
     within = 'image = { within = "self-bf16" }\nwhy = "as bfloat16"'
-    (project.path / "tolerances.toml").write_text(
-        tolerances.replace('image = "standard"', within)
-    )
+    project.change("tolerances.toml", 'image = "standard"', within)
     return project, project.parity("run", "text2img", "scaled", "--e2e")
 
 

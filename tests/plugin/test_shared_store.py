@@ -22,7 +22,7 @@ from harness.engine.shared import Shared
 from harness.engine.store import Store, located
 from harness.suite.schema import Limits
 from tests.plugin.bucket import SECRETS
-from tests.plugin.project import TOLERANCES, write_project
+from tests.plugin.project import write_project
 
 
 @pytest.fixture
@@ -123,9 +123,7 @@ def test_a_damaged_object_is_made_anew_and_said(machine, url, harm, capfd):
     machine("second")
     Store(root=located(url)).make("onnx", KEY, built)
     machine("third")
-    whole = Store(root=located(url)).make("onnx", KEY, refuse)
-
-    whole.check()
+    Store(root=located(url)).make("onnx", KEY, refuse).check()
     assert "has a damaged entry, which is made anew" in capfd.readouterr().err
 
 
@@ -318,11 +316,7 @@ def test_a_shared_store_that_cannot_be_used_is_a_sentence(url, how, capsys):
 
 def test_a_run_of_another_machine_exports_nothing(machine, url, tmp_path):
     project = write_project(tmp_path / "project")
-    project.change(
-        "parity.toml", '[backend.mnn]\nvariants = ["fp32", "int8-weights"]\n', ""
-    )
-    own = TOLERANCES.partition("[mnn.fp32]")[0]
-    (project.path / "tolerances.toml").write_text(own)
+    project.only_onnxruntime()
     first = project.parity("run", "--store", url)
     machine("second")
     second = project.parity("run", "--store", url, "--read-only")
@@ -344,9 +338,7 @@ def test_machines_share_a_bucket(machine):
     url = "s3://parity/ours"
     Store(root=located(url)).make("onnx", KEY, built)
     machine("second")
-    fetched = Store(root=located(url)).make("onnx", KEY, refuse)
-
-    fetched.check()
+    Store(root=located(url)).make("onnx", KEY, refuse).check()
     (entry,) = Shared(url=url).entries()
     assert entry.name.startswith("onnx/")
     assert Shared(url=url).prune(0) == [entry]

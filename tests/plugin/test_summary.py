@@ -86,7 +86,5 @@ def test_no_color_means_none_even_on_a_terminal(quick):
         "-qec",
         f"NO_COLOR=1 {shlex.join(PYTEST)} -k outputs",
         "/dev/null",
-    )
-
-    assert ended.code == 0, ended.text
+    ).check(0)
     assert "\x1b[3" not in ended.text

@@ -53,8 +53,7 @@ def record_of(project):
 def test_every_case_is_measured_on_the_inputs_that_the_options_name(tuned):
     project, ended = tuned
 
-    assert ended.code == 0, ended.text
-    assert ended.has("3 cases on 21 inputs (1 suite, 20 independent)")
+    ended.check(0, "3 cases on 21 inputs (1 suite, 20 independent)")
     record = record_of(project)
     assert len(record["cases"]) == 3
     for case in record["cases"]:
@@ -161,10 +160,10 @@ def test_a_case_that_cannot_run_is_lost_alone_and_the_screen_says_so(project):
         '[backend.onnxruntime]\ndevice = "cuda"\n',
     )
 
-    ended = project.parity("tune", "--samples", "1", "--layers", "0")
+    project.parity("tune", "--samples", "1", "--layers", "0").check(
+        2, f"✗ {CASES[0]}: "
+    )
 
-    assert ended.code == 2, ended.text
-    assert ended.has(f"✗ {CASES[0]}: ")
     measured = {case["record"]["case"] for case in record_of(project)["cases"]}
     assert measured == set(CASES[1:])
 
@@ -182,9 +181,8 @@ def test_a_record_proposes_without_running_and_what_it_writes_is_kept(copy):
     before = (copy.path / "tolerances.toml").read_text()
     copy.hide("MNN")  # so that nothing could run
 
-    ended = copy.parity("tune", "--from", "last", "--suite", ".", "--write")
+    copy.parity("tune", "--from", "last", "--suite", ".", "--write").check(0)
 
-    assert ended.code == 0, ended.text
     after = (copy.path / "tolerances.toml").read_text()
     assert after.startswith(before)
     assert after.count("# tuned 2") == 3
@@ -195,9 +193,7 @@ def test_a_record_proposes_without_running_and_what_it_writes_is_kept(copy):
 def test_the_build_that_was_tuned_runs_within_its_tuned_tolerances(copy):
     copy.parity("tune", "--from", "last", "--suite", ".", "--write")
 
-    ended = copy.parity("run")
-
-    assert ended.code == 0, ended.text
+    copy.parity("run").check(0)
 
 
 def test_the_property_test_of_the_page_passes_in_a_suite_of_ones_own(project, store):
@@ -210,16 +206,11 @@ def test_the_property_test_of_the_page_passes_in_a_suite_of_ones_own(project, st
         ((probes, _),) = engine.references(case)
     shutil.copy(probes.parent / MODEL, project.path / "vae_decoder.onnx")
 
-    ended = project.run(*PYTEST, "test_property.py")
-
-    assert ended.code == 0, ended.text
-    assert ended.has("1 passed")
+    project.run(*PYTEST, "test_property.py").check(0, "1 passed")
 
 
 def test_a_pipeline_that_is_named_is_tuned_on_pairs_of_prompt_and_seed(drawing):
-    ended = drawing.parity("tune", "text2img", "--seeds", "20")
-
-    assert ended.code == 0, ended.text
+    ended = drawing.parity("tune", "text2img", "--seeds", "20").check(0)
     words = "text2img: 1 case on 21 inputs (1 suite, 20 independent)"
     assert ended.has(words), ended.text
     assert ended.has("+[text2img.onnxruntime.fp32]")
@@ -227,12 +218,10 @@ def test_a_pipeline_that_is_named_is_tuned_on_pairs_of_prompt_and_seed(drawing):
     assert len(case["usage"]) == 21
     assert set(case["record"]["probes"]["what"]) == {"latents", "image"}
 
-    written = drawing.parity("tune", "--from", "last", "--write")
+    drawing.parity("tune", "--from", "last", "--write").check(0)
 
-    assert written.code == 0, written.text
     assert not (drawing.path / "worst_inputs.toml").exists()
-    again = drawing.parity("run", "text2img")
-    assert again.code == 0, again.text
+    drawing.parity("run", "text2img").check(0)
 
 
 def test_any_executor_tunes_each_component_and_pipeline_to_the_same_errors(
@@ -272,8 +261,4 @@ def test_any_executor_tunes_each_component_and_pipeline_to_the_same_errors(
     ],
 )
 def test_bad_input_is_one_sentence(project, words, message):
-    ended = project.parity("tune", *words)
-
-    assert ended.code == 2
-    assert ended.has(message)
-    assert "Traceback" not in ended.text
+    project.parity("tune", *words).check(2, message)

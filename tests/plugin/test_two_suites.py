@@ -27,13 +27,12 @@ def test_each_case_is_judged_by_its_own_suite(quick):
 
     ended = quick.pytest("tight", "loose")
 
-    assert ended.code == 1, ended.text
-    assert ended.has("2 failed, 2 passed")
+    ended.check(1, "2 failed, 2 passed")
     assert ended.parity[0].startswith(f" ✗ tight:{CASE}")
     assert ended.has(" 1 of 2 cases agree (weights drawn at random). ")
     assert ended.has(f"parity show {quick.reports[0].parent.name} tight:{CASE}")
-    shown = quick.parity("show", "last", f"tight:{CASE}")
-    assert shown.code == 1, shown.text
+    quick.parity("show", "last", f"tight:{CASE}").check(1)
+
     assert quick.parity("show", "last", f"loose:{CASE}").code == 0
 
 

@@ -44,7 +44,6 @@ def test_each_case_has_one_line(ended):
 def test_what_cannot_be_is_a_usage_error(quick, option, words):
     ended = quick.pytest("-n", "2", option)
 
-    assert ended.code == 4
-    assert ended.has(words)
+    ended.check(4, words)
     assert not ended.has("Traceback")
     assert not ended.has("INTERNALERROR")

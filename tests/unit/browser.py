@@ -66,3 +66,12 @@ def opened(browser, path, *, width=1280, scheme="light"):
     seen.busy_s = next(m["value"] for m in metrics if m["name"] == "TaskDuration")
     yield seen
     page.close()
+
+
+def serious_faults(page):
+    """Return what a checker of accessibility calls serious: its rules and elements."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(page).response["violations"]
+    grave = [one for one in found if one["impact"] in {"serious", "critical"}]
+    return [(one["id"], node["html"]) for one in grave for node in one["nodes"]]

@@ -26,22 +26,38 @@ ABOUT = {
 }
 
 
+STANDARD = '[mnn.fp32]\nlayers = "standard"\noutputs = "standard"\n'
+
+
+def verdicts_of(
+    folder,
+    *records,
+    text=STANDARD,
+    whats=(LAYERS, OUTPUTS),
+    gaps=(),
+    today=date(2026, 1, 1),  # it cannot change
+):
+    """Judge records by tolerances, which are written into `folder`."""
+    path = folder / "tolerances.toml"
+    path.write_text(text)
+    policy = Policy.load(path)
+    return [
+        judge_case(one, what, policy, gaps, min_coverage=0.9, today=today)
+        for one in records
+        for what in whats
+    ]
+
+
 def found_in(
     folder, records, *, gaps=(), exit_code=0, whats=(LAYERS, OUTPUTS), **about
 ):
     """Judge records by standard tolerances, as a run in `folder` would."""
-    path = folder / "tolerances.toml"
     variants = dict.fromkeys(f"{one.backend}.{one.variant}" for one in records)
-    path.write_text("".join(map(TOLERANCES.format, variants)))
-    policy, today = Policy.load(path), date(2026, 1, 1)
+    text = "".join(map(TOLERANCES.format, variants))
     return RunFacts(
         run="2026-11-21T10-00-00",
         records=records,
-        verdicts=[
-            judge_case(one, what, policy, gaps, min_coverage=0.9, today=today)
-            for one in records
-            for what in whats
-        ],
+        verdicts=verdicts_of(folder, *records, text=text, whats=whats, gaps=gaps),
         exit_code=exit_code,
         about=ABOUT,
         folder=folder,

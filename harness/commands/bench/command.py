@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from harness.commands.options import RUNS, STORE, SUITE, case_ids
+from harness.commands.options import RUNS, STORE, SUITE, case_ids, on_cluster
 
 
 @click.command()
@@ -31,12 +31,7 @@ from harness.commands.options import RUNS, STORE, SUITE, case_ids
 @click.option(
     "--run", "name", default="", help="Run to add the times to; the newest that fits."
 )
-@click.option(
-    "--on",
-    default="",
-    metavar="CLUSTER",
-    help="Time on a Ray cluster: ray, or ray://HOST:10001.",
-)
+@on_cluster("Time")
 def bench(  # one option each
     *,
     cases: tuple[str, ...],
@@ -53,7 +48,7 @@ def bench(  # one option each
     With --against, exit code 1 means that a case is slower beyond the spread.
     """
     from harness.commands.bench import run
-    from harness.commands.bench.record import check_named
+    from harness.commands.bench.record import fitting
     from harness.commands.bench.timing import BenchPlan, timed_cases
     from harness.core.settings import Settings
     from harness.suite.suite import load_suite
@@ -63,7 +58,7 @@ def bench(  # one option each
     pairs = run.pairs(loaded, timed, against) if against else []
     folder = Path(runs)
     if name and not against:
-        check_named(loaded, folder, name)
+        fitting(loaded, folder, name)  # or refuse it before anything is timed
     with run.started(loaded, Settings(store=store, on=on)) as running:
         if against:
             return run.time_against(running, pairs, plan)

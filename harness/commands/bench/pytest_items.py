@@ -147,8 +147,7 @@ class BenchSession:
 class Served(AbstractContextManager["Served"]):
     """A worker process that has loaded a file and runs it on each request.
 
-    Args:
-        time: Times a turn whose runs a caller requests; it returns when the turn ends.
+    `time` times a turn whose runs a caller requests, and returns when the turn ends.
 
     Raises:
         ParityError: The worker process ended before it could run. `run` raises this

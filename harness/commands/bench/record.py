@@ -29,38 +29,21 @@ DETAIL = "bench.json"
 METRIC = "latency_ms"
 
 
-def check_named(suite: Suite, runs: Path, name: str) -> None:
-    """Refuse a named run to which times cannot be added, before any is timed.
-
-    Raises:
-        SuiteError: The run is of another suite or machine, or there is none.
-
-    """
-    _fitting(suite, runs, name)
-
-
 def keep(
     suite: Suite, runs: Path, name: str, timings: Sequence[Timing], plan: BenchPlan
 ) -> tuple[Path, str]:
     """Write the timings, into a run of the same files on the same machine if any.
 
-    Args:
-        suite: The suite that was timed.
-        runs: Folder of reports.
-        name: The run to add to; empty for the newest, if it fits.
-        timings: The timings, one for each subject.
-        plan: The plan that the timings were made by.
-
-    Returns:
-        The folder, and the reason why no run's report has the times now; the reason
-        is empty if a report has them.
+    `name` is the run to add to; empty for the newest, if it fits. The result is the
+    folder, and the reason why no run's report has the times now; the reason is empty if
+    a report has them.
 
     Raises:
         SuiteError: The named run is of another suite or machine, or the folder cannot
             be written to.
 
     """
-    report, data, why = _fitting(suite, runs, name)
+    report, data, why = fitting(suite, runs, name)
     if report is not None and (others := _other_files(data, timings)):
         report, why = None, f"run {data['id']} compared other files: {few(others)}"
     if report is None:
@@ -173,13 +156,13 @@ def write_detail(
     write_whole(detail, compact(told))
 
 
-def _fitting(
+def fitting(
     suite: Suite, runs: Path, name: str
 ) -> tuple[Path | None, dict[str, Any], str]:
     """Return the report to add to and its data; or None and why the newest is unfit.
 
     Raises:
-        SuiteError: The named run is unfit.
+        SuiteError: The named run is of another suite or machine, or there is none.
 
     """
     try:

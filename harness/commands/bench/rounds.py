@@ -34,12 +34,8 @@ if TYPE_CHECKING:
 class Bench(AbstractContextManager["Bench"]):
     """Time subjects in child processes; a context manager that ends its turns.
 
-    Args:
-        store: The store that keeps artifacts.
-        limits: The suite's limits: time of one turn, and memory.
-        mnn_convert: A native converter; empty for one on PATH or the wheel's.
-        on_progress: Receives the progress of the stages.
-
+    `limits` are the time of one turn, and memory. An empty `mnn_convert` means a native
+    converter on PATH or the wheel's. `on_progress` receives the progress of the stages.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ from harness.commands.bench.timing import (
     subjects_of,
 )
 from harness.commands.options import print_lines
-from harness.commands.progress import ProgressLines, moves
+from harness.commands.progress import ProgressLines
 from harness.core.environment import Environment, environment
 from harness.core.errors import ParityError
 from harness.core.outcome import CANNOT_TELL
@@ -52,7 +52,7 @@ _MARKS = {
 def started(suite: Suite, settings: Settings) -> Iterator[Bench | BenchElsewhere]:
     """Print where the figures come from, and show progress on a terminal."""
     where = [f"cluster {settings.on}"] if settings.on else _facts(environment())
-    lines = ProgressLines(sys.stderr, live=moves(sys.stderr))
+    lines = ProgressLines(sys.stderr)
     lines.lasting = False
 
     def tell(progress: Progress) -> None:

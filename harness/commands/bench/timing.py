@@ -31,7 +31,6 @@ class Subject:
     Attributes:
         case: The case of the file. For PyTorch, it is any case of the component; only
             component and sizes are taken from it.
-        runtime: The runtime that runs it.
         how: ``eager``, or the variant.
         build: Distinguishes the same case of two suites; empty for the first.
 
@@ -147,13 +146,10 @@ class Turn:
     """All data that a worker process needs to time one subject once.
 
     Attributes:
-        id: Id of the subject.
         what: The component or pipeline that runs.
         deployed: The deployed file of a component, or those of a pipeline; PyTorch
             runs what has none.
-        inputs: The stored inputs.
         device: The device of a component, or PyTorch's device in a pipeline.
-        plan: The amount of measurement.
         caller: The process that times the runs; None for the worker itself.
 
     """
@@ -178,7 +174,6 @@ class Loaded(NamedTuple):
     Attributes:
         run: Function that runs it once, from host memory to host memory.
         ran: Function that returns, after a run, the runtime and device that really ran.
-        size_bytes: Size of the deployed files, or of PyTorch's weights.
 
     """
 
@@ -221,7 +216,6 @@ class Timing:
     """All rounds of one subject.
 
     Attributes:
-        subject: The timed subject.
         files: Digests of the deployed files, by runtime or role; PyTorch has none.
         rounds: The rounds in order; empty after a failure.
         failure: The reason why there are no rounds; empty if there are some.

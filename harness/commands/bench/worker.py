@@ -195,12 +195,7 @@ def _opened(file: RoleFile) -> AbstractContextManager[Session]:
 
 
 def _check(subject: str, component: Component, made: Mapping[str, np.ndarray]) -> None:
-    """Refuse to time a run that did not do its work.
-
-    Raises:
-        StageError: An output is missing or empty.
-
-    """
+    """Refuse to time a run that did not do its work: an output is missing or empty."""
     for spec in component.outputs:
         if spec.name not in made or made[spec.name].size == 0:
             msg = f"{subject} ran and gave no {spec.name}, so its time means nothing."

@@ -64,12 +64,8 @@ class Answer:
 def ask_child(function: str, *arguments: str, timeout_s: float = LIMIT_S) -> Answer:
     """Call a function in a new process, in an empty folder.
 
-    Args:
-        function: The function, as ``module:function``. It returns facts that JSON can
-            hold. A name without a module is a function of this module.
-        *arguments: The function's arguments.
-        timeout_s: Time limit of the process, in seconds.
-
+    The function is ``module:function``, or one of this module. It takes texts, and
+    returns facts that JSON can hold.
     """
     name = function if ":" in function else f"{__name__}:{function}"
     command = [sys.executable, "-c", _CHILD, str(_ROOT), name, *arguments]

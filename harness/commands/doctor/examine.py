@@ -51,8 +51,6 @@ class Finding:
     """The result of one check.
 
     Attributes:
-        check: The subject of the check.
-        status: The meaning of the result.
         says: The observation, with the runtime's own message if there is one.
         fix: The fix, a command where possible; empty if there is nothing to fix.
 

@@ -13,6 +13,7 @@ from harness.commands.options import (
     RUNS,
     judged_case,
     new_folder,
+    out_path,
     print_lines,
 )
 from harness.commands.progress import step_line
@@ -82,11 +83,7 @@ def explain(
     is_flag=True,
     help="Draw all weights and inputs, make the model small, and write issue.md.",
 )
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    help="Folder to write; repro-CASE here when left out.",
-)
+@out_path("Folder to write; repro-CASE here when left out.")
 def repro(  # one option each
     *,
     case: str,

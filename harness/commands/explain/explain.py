@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from harness.commands.explain.excerpts import (
     blamed,
@@ -88,7 +88,6 @@ class Explanation:
         trials: Trials in order. A change without effect on the excerpt has no second
             trial on the whole component.
         skipped: Changes that were not tried, because another one fixed everything.
-        took_s: Total duration, in seconds.
 
     """
 
@@ -167,39 +166,32 @@ def explain(
     )
 
 
+@dataclass
 class _Trials:
     """Trials of one case, and the case's errors to compare with."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        judge: Judge,
-        case: Case,
-        at: Row,
-        say: Callable[[str], None],
-    ) -> None:
-        self._engine = engine
-        self._judge = judge
-        self._case = case
-        self._at = at
-        self._say = say
-        self._excerpt: Excerpt | None = None
-        self.around: Trial | None = None
-        self.before = self._whole(None, self._case)
-        self.made: list[Trial] = []
-        self.skipped: list[SettingChange] = []
-        self.conversion = ""
+    engine: Engine
+    judge: Judge
+    case: Case
+    at: Row
+    say: Callable[[str], None]
+    around: Trial | None = None
+    made: list[Trial] = field(default_factory=list)
+    skipped: list[SettingChange] = field(default_factory=list)
+    conversion: str = ""
+    _excerpt: Excerpt | None = None
+
+    def __post_init__(self) -> None:
+        self.before = self._whole(None, self.case)
 
     def cut(self, record: CaseRecord, probe: str) -> None:
         """Make the excerpt, and keep it if it shows the divergence."""
-        (sample,) = self._case.samples
+        (sample,) = self.case.samples
         value = (LAYERS, sample.id, probe)
         if value not in {(row.what, row.sample, row.probe) for row in record.rows}:
             return
         try:
-            around = smallest_excerpt(
-                self._engine, self._judge, self._case, record, probe
-            )
+            around = smallest_excerpt(self.engine, self.judge, self.case, record, probe)
         except ParityError:
             return  # trials run the whole component, which is only slower
         case = around.excerpt.case
@@ -227,7 +219,7 @@ class _Trials:
 
     def stage(self) -> str:
         """Run the exported graph in the other runtime, in full precision."""
-        case = self._case
+        case = self.case
         foreign = case.component.foreign
         if foreign and foreign.converted and not foreign.onnx:
             return "not known: the ONNX file that it was converted from is not given"
@@ -256,23 +248,23 @@ class _Trials:
         return f"{'runtime' if as_exported else 'converter or runtime'}: {result}"
 
     def _try(self, change: SettingChange) -> Trial:
-        self._say(change.name)
+        self.say(change.name)
         if self._excerpt is not None and not (change.part == EXPORT or change.wide):
             case = change.apply(self._excerpt.case)
-            record = self._engine.run_excerpt(replace(self._excerpt, case=case))
+            record = self.engine.run_excerpt(replace(self._excerpt, case=case))
             trial = self._measured(change, case, record, whole=False)
             was = self.around.floors if self.around else math.nan
             if not trial.failure and not moved(trial.floors, was):
                 self.made.append(trial)
                 return trial
-        trial = self._whole(change, change.apply(self._case))
+        trial = self._whole(change, change.apply(self.case))
         self.made.append(trial)
         return trial
 
     def _is_nondeterministic(self) -> bool:
         """Whether another conversion with the same flags makes a correct file."""
-        cases = list(converted_again(self._case))
-        self._say(f"converting again, {len(cases)} times")
+        cases = list(converted_again(self.case))
+        self.say(f"converting again, {len(cases)} times")
         right = [self._whole(None, case).fixes for case in cases].count(True)
         if right:
             self.conversion = (
@@ -283,7 +275,7 @@ class _Trials:
         return bool(right)
 
     def _whole(self, change: SettingChange | None, case: Case) -> Trial:
-        return self._measured(change, case, self._engine.run(case), whole=True)
+        return self._measured(change, case, self.engine.run(case), whole=True)
 
     def _measured(
         self,
@@ -293,11 +285,11 @@ class _Trials:
         *,
         whole: bool,
     ) -> Trial:
-        at = self._at
+        at = self.at
         if record.failure is not None:
             return Trial(change=change, whole=whole, failure=record.failure.message)
         try:
-            verdicts = {what: self._judge.check(record, what) for what in case.whats}
+            verdicts = {what: self.judge.check(record, what) for what in case.whats}
         except ParityError as error:
             return Trial(change=change, whole=whole, failure=str(error))
         there = [row for row in verdicts[at.what].rows if _same_value(row.row, at)]
@@ -339,13 +331,7 @@ def moved(floors: float, was: float) -> bool:
 def _diverging(
     judge: Judge, record: CaseRecord, case: Case, report: Callable[[str], None]
 ) -> tuple[CaseVerdict, JudgedRow]:
-    """Return the verdict on a case's layers, or on its outputs, and the divergence.
-
-    Raises:
-        OnlyInGraphError: No value is out of tolerance, and the graph is not PyTorch's.
-        SuiteError: The case agrees, or was never compared.
-
-    """
+    """Return the verdict on a case's layers, or on its outputs, and the divergence."""
     if record.failure is not None:
         raise SuiteError(record.failure.message)
     verdicts = [judge.check(record, what) for what in case.whats]

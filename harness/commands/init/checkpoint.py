@@ -154,10 +154,8 @@ def _components(source: Source) -> tuple[dict[str, Component], dict[str, str]]:
 def _lacks_weights(source: Source, names: Iterable[str]) -> bool:
     """Whether a checkpoint has configurations and no weights.
 
-    Raises:
-        SuiteError: Some folders have weights and some have none, for example after a
-            download that stopped half way, or the weights cannot be loaded.
-
+    Where some folders have weights and some have none, a download may have stopped half
+    way. That is an error.
     """
     folders = dict.fromkeys(f for n in names for f in weight_folders(n, source))
     bare = [folder for folder in folders if not _has_weights(source.path / folder)]

@@ -8,7 +8,6 @@ artifacts in the store.
 from __future__ import annotations
 
 import math
-import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import wait
@@ -23,7 +22,7 @@ from harness.commands.init.render import (
     no_variant,
 )
 from harness.commands.init.write import read_suite, write_suite
-from harness.commands.progress import ProgressLines, moves
+from harness.commands.progress import shown_engine
 from harness.core.case import Case
 from harness.core.errors import ParityError
 from harness.core.record import CaseRecord
@@ -31,7 +30,7 @@ from harness.core.runtime import EXACT
 from harness.core.settings import Settings
 from harness.core.text import count
 from harness.engine.engine import Engine
-from harness.engine.run import missing, open_store
+from harness.engine.run import missing
 from harness.suite.forecast import stored_weights
 from harness.suite.judge import Judge
 from harness.suite.suite import load_suite
@@ -69,22 +68,15 @@ def measure(
 
     """
     start = monotonic()
-    progress = ProgressLines(sys.stderr, live=moves(sys.stderr))
     with tempfile.TemporaryDirectory(prefix="parity-init-") as folder:
         write_suite(checkpoint, Path(folder), choice=no_variant(is_run=True))
         suite = load_suite(Path(folder))
         judge = Judge.of(suite, Settings())
-        opened = open_store(store)
-        engine = Engine(opened, suite.limits, on_progress=progress.tell)
         results: dict[str, _Result] = {}
-        try:
+        with shown_engine(suite, store) as engine:
             left = budget_s - (monotonic() - start)
             for case, record in _run(engine, _cheapest_first(suite.cases), left):
                 results[case.id] = _judged(judge, case, record)
-        finally:
-            engine.close()
-            opened.sweep()
-            progress.close()
     choice = _choice(suite.cases, results)
     return choice, list(_lines(choice, results, monotonic() - start))
 

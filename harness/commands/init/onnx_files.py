@@ -106,12 +106,7 @@ def _found(folder: Path, patterns: Sequence[str]) -> list[Path]:
 
 
 def _named(root: Path, paths: Sequence[Path]) -> dict[str, Path]:
-    """Name each file by its folder, or by its own name if the folder has two.
-
-    Raises:
-        SuiteError: Two files would have one name.
-
-    """
+    """Name each file by its folder, or by its own name if the folder has two."""
     folders = [path.parent for path in paths]
     named: dict[str, Path] = {}
     for path in paths:

@@ -93,13 +93,7 @@ def read_suite(folder: Path) -> dict[str, bytes]:
 
 
 def _refuse_written(folder: Path, *, force: bool) -> None:
-    """Refuse a folder that has a suite already.
-
-    Raises:
-        SuiteError: A file exists and `force` is not given, or a folder has the name of
-            a file to write.
-
-    """
+    """Refuse a folder that has a suite already, or a folder in a file's place."""
     for name in _FILES:
         if (folder / name).is_dir():
             msg = f"{folder / name} is a folder; a file is to be written there."

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from harness.commands.options import STORE, SUITE, given_again, print_lines
+from harness.commands.progress import shown_engine
 from harness.core.errors import SpecError, SuiteError
 
 if TYPE_CHECKING:
@@ -107,7 +106,7 @@ def plan(
     record = into / backend / file
     bench: Bench | None = None
     with ExitStack() as started:
-        engine, say = started.enter_context(_started(loaded, store))
+        engine = started.enter_context(shown_engine(loaded, store))
         place, prompts = place_of(
             loaded,
             engine,
@@ -119,7 +118,7 @@ def plan(
         )
         if objective == "time":
             bench = started.enter_context(_bench(engine, loaded, place.case))
-        found = Planner(place, mixed, say, bench).plan(name, file, prompts, unseen)
+        found = Planner(place, mixed, _say, bench).plan(name, file, prompts, unseen)
     print_lines(plan_lines(found))
     paths = write(loaded, found, file, [*mixed.variants][-1])
     records = save_record(found, within, record)
@@ -161,31 +160,12 @@ def bound_of(text: str) -> tuple[str, Tolerance | None]:
     return "outputs" if others else "image", Tolerance(**stated)
 
 
-@contextmanager
-def _started(
-    suite: Suite, store: str
-) -> Iterator[tuple[Engine, Callable[[str], None]]]:
-    from harness.commands.progress import ProgressLines, moves
-    from harness.engine.engine import Engine
-    from harness.engine.run import open_store
-
-    progress = ProgressLines(sys.stderr, live=moves(sys.stderr))
-    opened = open_store(store)
-    try:
-        with Engine(opened, suite.limits, on_progress=progress.tell) as engine:
-            yield engine, lambda step: click.echo(f"  {step}", err=True)
-    finally:
-        opened.sweep()
-        progress.close()
+def _say(step: str) -> None:
+    click.echo(f"  {step}", err=True)
 
 
 def _bench(engine: Engine, suite: Suite, case: Case) -> Bench:
-    """Return what times files; say that a target is not timed.
-
-    Raises:
-        SuiteError: The case runs on another device than the processor.
-
-    """
+    """Return what times files; say that a target is not timed."""
     from harness.commands.bench.rounds import Bench
     from harness.core.text import few
 
@@ -202,19 +182,12 @@ def _bench(engine: Engine, suite: Suite, case: Case) -> Bench:
         for target in one.targets
     )
     if others:
-        text = f"timed on this machine alone, and not on {few([*others])}"
-        click.echo(f"  {text}", err=True)
+        _say(f"timed on this machine alone, and not on {few([*others])}")
     return Bench(engine.store, limits=suite.limits)
 
 
 def _runtime(suite: Suite, component: str, backend: str) -> str:
-    """Return the runtime of a plan.
-
-    Raises:
-        SuiteError: The suite lacks the component or the runtime, or the runtime has no
-            layers of different precision.
-
-    """
+    """Return the runtime of a plan: one that gives layers different precisions."""
     from harness.core.runtime import runtime
     from harness.core.toml_file import did_you_mean
 

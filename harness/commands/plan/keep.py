@@ -40,16 +40,10 @@ _PART = 0.25
 
 
 def write(suite: Suite, found: Found, file: str, loosest: str) -> tuple[Path, ...]:
-    """Write the plan beside the suite, and a variant that uses it.
+    """Write the plan beside the suite, and a variant that uses it; return the files.
 
-    Args:
-        suite: The suite.
-        found: The plan.
-        file: Name of the converter's file.
-        loosest: Name of the variant whose tolerances the other checks begin with.
-
-    Returns:
-        The written files.
+    `file` is the name of the converter's file. The other checks begin with the
+    tolerances of the variant `loosest`.
 
     Raises:
         ParityError: A table cannot be changed, or a file cannot be written. Then the
@@ -236,12 +230,9 @@ def save_record(found: Found, within: str, path: Path) -> tuple[Path, Path]:
 
 
 def load_record(into: Path, name: str, backend: str) -> dict[str, Any]:
-    """Read the record of a plan.
+    """Read the record of a plan, such as ``unet-planned``, below the folder `into`.
 
-    Args:
-        into: The folder that plans are recorded in.
-        name: Name of the component and of the variant, ``unet-planned``.
-        backend: The runtime; empty for that of the newest plan.
+    An empty `backend` means that of the newest plan.
 
     Raises:
         ParityError: There is no plan, or its record cannot be read.

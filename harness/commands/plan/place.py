@@ -24,6 +24,7 @@ from harness.judge.policy import Policy, Rule
 from harness.judge.tolerance import Tolerance
 from harness.judge.value import JudgedRow, Verdict, judge
 from harness.measure.metrics import METRIC
+from harness.report.pictures import PEAK
 from harness.report.plans import ALONE, FED_BACK, PICTURE
 from harness.suite.judge import Judge
 from harness.suite.suite import Suite
@@ -36,7 +37,6 @@ FEW = 4
 _TOGETHER = 48
 """Number of trials that run in one stage, or in the stages that run at once."""
 _DRAWN = {ALONE, FED_BACK, PICTURE}
-_PEAK = 255.0
 _OTHER_SEEDS = 7_000_003
 """It is added to a suite's seed, so that no tested input is an unseen input."""
 
@@ -46,7 +46,6 @@ class JudgedFile:
     """The rows of a run of one file, and the worst of them.
 
     Attributes:
-        rows: The judged rows.
         size_bytes: Size of the component's deployed file, with its weights.
         drawn: Every step and picture of a pipeline, whatever the bound is for.
 
@@ -72,8 +71,6 @@ class PlanSubject:
     """The values that a bound holds for, and the inputs that they are measured with.
 
     Attributes:
-        engine: The engine that runs files.
-        policy: The suite's tolerances.
         case: The component in the runtime's float32, with the samples to run.
         drawing: The pipeline, for its prompts and settings; None for the component's
             outputs.
@@ -126,9 +123,8 @@ class PlanSubject:
     def effects(self, trials: Sequence[Bits], only: Sequence[int] = ()) -> Effects:
         """Return the effects of rounded weights on the values of this place.
 
-        Args:
-            trials: The layers that each trial rounds.
-            only: Numbers of the `inputs` to measure with; empty for all.
+        Each trial names the layers that it rounds. `only` has the numbers of the
+        `inputs` to measure with; empty for all.
 
         Raises:
             ParityError: A stage ended without an answer.
@@ -145,12 +141,9 @@ class PlanSubject:
     def most_moved(self, shares: Mapping[str, float]) -> tuple[int, ...]:
         """Return the numbers of the few inputs that use most of their limits.
 
-        A value of all inputs together, such as the latents of a step, tells nothing
-        about one of them. Inputs that are alike come in their order.
-
-        Args:
-            shares: The share of its limit that each value uses, by its name.
-
+        `shares` has the share of its limit that each value uses, by its name. A value
+        of all inputs together, such as the latents of a step, tells nothing about one
+        of them. Inputs that are alike come in their order.
         """
         used = [
             max(
@@ -182,14 +175,7 @@ class PlanSubject:
         """Return the share of its limit that each value uses, for each trial.
 
         A limit is the largest mean squared error within the bound. Values for which
-        there is no bound are left out.
-
-        Args:
-            effects: The effects of the trials.
-
-        Returns:
-            For each trial the name of each value to the share, which is NaN if the
-            trial could not be made.
+        there is no bound are left out. A share is NaN if the trial could not be made.
 
         Raises:
             SuiteError: The bound says nothing about squared errors.
@@ -214,12 +200,8 @@ class PlanSubject:
     def unseen(self, number: int, draw: int, prompts: Sequence[str]) -> PlanSubject:
         """Return this place with inputs that the search does not use.
 
-        Args:
-            number: Number of samples beside the suite's own, or of pictures, which no
-                other draw has.
-            draw: Number of the draw.
-            prompts: Prompts of a pipeline to draw from, in turn.
-
+        These are so many samples beside the suite's own, or pictures of `prompts` in
+        turn. No other `draw` has the same.
         """
         shift = _OTHER_SEEDS * (1 + draw)
         if self.drawing is not None:
@@ -322,14 +304,8 @@ def place_of(
 ) -> tuple[PlanSubject, tuple[str, ...]]:
     """Return where a plan is measured, and prompts that its search does not use.
 
-    Args:
-        suite: The suite.
-        engine: The engine that runs files.
-        component: Name of the component.
-        backend: A runtime that gives layers bits of their own.
-        what: ``outputs``, ``latents`` or ``image``.
-        pipeline: Name of the pipeline of latents and image; empty for the first.
-        bound: Bound that replaces the suite's; None for the suite's.
+    `what` is ``outputs``, ``latents`` or ``image``. The last two are of a pipeline; an
+    empty name means the first that has the component. `bound` replaces the suite's.
 
     Raises:
         SuiteError: The component runs on targets alone, or no pipeline has it.
@@ -405,12 +381,7 @@ def _plain_pipeline(pipeline: Pipeline, case: Case) -> Pipeline:
 
 
 def _drawing(suite: Suite, role: str, backend: str, name: str) -> PipelineCase:
-    """Return the pipeline that a component takes part in.
-
-    Raises:
-        SuiteError: No pipeline has it, or the named one lacks it.
-
-    """
+    """Return the named pipeline that has a component, or the first that does."""
     found: dict[str, PipelineCase] = {}
     for one in suite.pipeline_cases:
         case = dict(one.roles).get(role)
@@ -449,13 +420,10 @@ def _power(tolerance: Tolerance, power: float) -> float:
     An error at a right angle to the values turns them by an angle, and 1 - cosine is
     half the square of that angle.
     """
-    bounds: Mapping[str, float | None] = {
-        "sqnr": tolerance.sqnr_db,
-        "psnr": tolerance.psnr_db,
-    }
+    bounds = ((power, tolerance.sqnr_db), (PEAK**2, tolerance.psnr_db))
     limits = [
-        (power if name == "sqnr" else _PEAK**2) * 10 ** (-decibels / 10)
-        for name, decibels in bounds.items()
+        full * 10 ** (-decibels / 10)
+        for full, decibels in bounds
         if decibels is not None
     ]
     if tolerance.cosine_distance is not None:

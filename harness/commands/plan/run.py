@@ -47,7 +47,6 @@ class Found:
 
     Attributes:
         place: Where it was measured.
-        variant: The variant that is to be written.
         layers: The layers, in the order of the file.
         bits: Number of bits of each layer.
         text: Text of the converter's file; empty if the variant's flags have the plan.
@@ -57,8 +56,6 @@ class Found:
         unseen_count: Number of those inputs.
         additivity: Sum of the single squared errors over the squared error of the
             whole, by the name of each value of the bound.
-        conversions: Number of conversions.
-        took_s: Duration in seconds.
         times: Times of the files; None if the plan is to be small and not fast.
 
     """
@@ -81,15 +78,10 @@ class Found:
 def planned_variant(
     mixed: Mixed, exact: Variant, name: str, text: str, path: Path
 ) -> Variant:
-    """Return the variant of a plan.
+    """Return the variant of a plan, from the runtime's float32.
 
-    Args:
-        mixed: How the runtime gives layers their bits.
-        exact: The runtime's float32.
-        name: Name of the variant.
-        text: Text of the plan.
-        path: Path of the converter's file, which is written if there is one.
-
+    If the converter reads a file, the text is written to `path`. Otherwise the lines of
+    the text are flags.
     """
     planned = replace(exact, name=name, kind=mixed.origin)
     if not mixed.flag:
@@ -102,12 +94,9 @@ def planned_variant(
 class Planner:
     """Finds a plan for a component.
 
-    Args:
-        place: Where errors are measured.
-        mixed: How the runtime gives layers their bits.
-        say: Gets the name of the next step.
-        bench: It times files, for a plan that is to be fast; None for a small one.
-
+    `mixed` tells how the runtime gives layers their bits, and `say` gets the name of
+    the next step. `bench` times files, for a plan that is to be fast; None for a small
+    one.
     """
 
     def __init__(
@@ -137,11 +126,8 @@ class Planner:
     def plan(self, name: str, file: str, prompts: Sequence[str], unseen: int) -> Found:
         """Find a plan that holds on the search's inputs and on inputs it never saw.
 
-        Args:
-            name: Name of the variant to write.
-            file: Name of the converter's file beside the suite.
-            prompts: Prompts of the unseen pictures.
-            unseen: Number of unseen samples or pictures.
+        `name` is the variant to write, and `file` the converter's file beside the
+        suite. `unseen` is the number of unseen samples, or of pictures of `prompts`.
 
         Raises:
             ParityError: Float32 itself exceeds the bound, there is nothing to choose,
@@ -224,12 +210,7 @@ class Planner:
         raise ParityError(msg)
 
     def _timed(self, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
-        """Return the layers with their times, if the plan is to be fast.
-
-        Raises:
-            SuiteError: No layer is faster with fewer bits.
-
-        """
+        """Return the layers with their times, if the plan is to be fast."""
         if self._stopwatch is None:
             return layers
         self._say("the operators of each uniform file, timed")
@@ -250,17 +231,10 @@ class Planner:
         other: PlanSubject,
         holding: Sequence[str],
     ) -> PlanTimes:
-        """Time the plan beside the uniform files.
+        """Time the plan beside the uniform files, and refuse one that is not faster.
 
-        Args:
-            variant: The plan's variant.
-            bits: Number of bits of each layer.
-            other: Inputs that the search did not see.
-            holding: Names of the uniform files that hold on those of the search.
-
-        Raises:
-            SuiteError: The plan is not faster than a uniform file that holds.
-
+        `other` has inputs that the search did not see. `holding` names the uniform
+        files that hold on those of the search.
         """
         assert self._stopwatch is not None  # noqa: S101  # the caller looked
         self._say("the plan's file beside the uniform files, timed in turns")

@@ -83,17 +83,8 @@ def errors_by_bits(
 
     The error of rounding to integers is proportional to the step between two of them,
     which is the range of the weights over ``2**bits - 1``. So what was not measured
-    follows from one number.
-
-    Args:
-        number: The number of bits from which the others follow.
-        every: All numbers of bits.
-        measured: The shares of the limits with this number, and with others that do not
-            follow from it.
-
-    Returns:
-        The shares; without a number whose measured shares are not finite, and empty if
-        `number` is one of those.
+    follows from one `number`. A number whose measured shares are not finite is left
+    out; if it is `number` itself, nothing is left.
 
     >>> errors_by_bits(1, (32, 2, 1), {1: [0.9]})
     {32: (0.0,), 2: (0.1,), 1: (0.9,)}
@@ -118,14 +109,10 @@ def errors_by_bits(
 def choose(layers: Sequence[Layer], budget: float) -> list[int]:
     """Return the number of bits of each layer, with the fewest bytes or seconds.
 
-    The mean over the values is bounded, and not each value. A plan that obeys a bound
-    of each value spends bytes on errors that one value has by chance.
-
-    Args:
-        layers: The layers; one without errors stays in float32.
-        budget: The largest sum of the layers' errors, each the mean of its shares of
-            the limits.
-
+    The sum of the layers' errors, each the mean of its shares of the limits, is within
+    `budget`. The mean over the values is bounded, and not each value: a plan that obeys
+    a bound of each value spends bytes on errors that one value has by chance. A layer
+    without errors stays in float32.
     """
     import numpy as np
     from scipy import sparse

@@ -10,7 +10,6 @@ import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import ModuleType
 from typing import Any
 
 from harness.commands.bench.ratio import Pace, Ratio, ratio_of
@@ -85,51 +84,42 @@ class PlanTimes:
         return text
 
 
+@dataclass(frozen=True)
 class Stopwatch:
     """Times the operators of a component's files, and whole files.
 
-    Args:
-        bench: It runs files in processes of their own.
-        case: The component in the runtime's float32.
-        title: Name of the runtime, for a reader.
-        module: The runtime's module about layers; see `harness.core.runtime.Mixed`.
-
+    `case` is the component in the runtime's float32. `module` is the runtime's module
+    about layers; see `harness.core.runtime.Mixed`.
     """
 
-    def __init__(
-        self, bench: Bench, case: Case, title: str, module: ModuleType
-    ) -> None:
-        self._bench = bench
-        self._case = case
-        self._title = title
-        self._module: Any = module
-        self._plan = BenchPlan()
+    bench: Bench
+    case: Case
+    title: str
+    module: Any
 
     def layers(
         self, uniform: Mapping[int, Variant], groups: Sequence[Sequence[Any]]
     ) -> list[dict[int, float]]:
         """Return the seconds of each layer by its number of bits.
 
-        A number is left out where no operator of the file belongs to the layer.
-
-        Args:
-            uniform: A variant for each number of bits, which all its layers have.
-            groups: The operators of each layer in the float32 file.
+        Each variant of `uniform` gives all layers its number of bits. `groups` are the
+        operators of each layer in the float32 file. A number is left out where no
+        operator of the file belongs to the layer.
 
         Raises:
             ParityError: A file cannot be run.
 
         """
         turns = {
-            bits: self._bench.turn(self._subject(variant), self._plan)
+            bits: self.bench.turn(self._subject(variant), BenchPlan())
             for bits, variant in uniform.items()
         }
         seen: list[dict[int, list[float]]] = [{} for _ in groups]
         for _ in range(_ROUNDS):
             for bits, turn in turns.items():
-                spent = self._bench.clock(turn)
+                spent = self.bench.clock(turn)
                 for own, group in zip(seen, groups, strict=True):
-                    took = [self._module.spent_on(one, spent) for one in group]
+                    took = [self.module.spent_on(one, spent) for one in group]
                     if any(took):
                         seconds = sum(sum(kinds.values()) for kinds in took)
                         own.setdefault(bits, []).append(seconds)
@@ -147,31 +137,28 @@ class Stopwatch:
     ) -> PlanTimes:
         """Time a plan's file beside uniform files, in turns.
 
-        Args:
-            planned: The plan's variant.
-            uniform: The variants of the other files.
-            groups: The operators of each layer in the float32 file.
-            bits: Number of bits of each layer in the plan.
+        `groups` are the operators of each layer in the float32 file, and `bits` the
+        plan's.
 
         Raises:
             ParityError: A file cannot be run.
 
         """
         subjects = [self._subject(one) for one in (*uniform, planned)]
-        plan = replace(self._plan, rounds=_COMPARED)
-        timings = self._bench.times(subjects, plan)
+        plan = replace(BenchPlan(), rounds=_COMPARED)
+        timings = self.bench.times(subjects, plan)
         for one in timings:
             if one.failure:
                 raise ParityError(one.failure)
         *others, own = timings
-        spent = self._bench.clock(self._bench.turn(subjects[-1], self._plan))
+        spent = self.bench.clock(self.bench.turn(subjects[-1], BenchPlan()))
         kinds: dict[int, Counter[str]] = {}
         for group, number in zip(groups, bits, strict=True):
             for one in group:
                 of = kinds.setdefault(number, Counter())
-                of.update(self._module.spent_on(one, spent).keys())
+                of.update(self.module.spent_on(one, spent).keys())
         return PlanTimes(
-            title=self._title,
+            title=self.title,
             inputs=subjects[-1].inputs,
             threads=subjects[-1].device.threads,
             medians_s={one.subject.how: _median(one) for one in timings},
@@ -183,7 +170,7 @@ class Stopwatch:
         )
 
     def _subject(self, variant: Variant) -> Subject:
-        return Subject.of(replace(self._case, variant=variant))
+        return Subject.of(replace(self.case, variant=variant))
 
 
 def time_lines(times: PlanTimes) -> Iterator[Line]:

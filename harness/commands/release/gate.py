@@ -57,7 +57,6 @@ class Excused:
         checks: Number of checks of the run that fail in this way.
         who: The person who accepted it; empty if no person is named.
         until: The last day on which it is accepted; None for no limit.
-        why: The reason.
 
     """
 

@@ -6,7 +6,13 @@ from pathlib import Path
 
 import click
 
-from harness.commands.options import STORE, given_again, print_lines
+from harness.commands.options import (
+    MNN_CONVERT,
+    STORE,
+    given_again,
+    on_cluster,
+    print_lines,
+)
 from harness.core.errors import SpecError
 
 _FOLDER = click.Path(path_type=Path)
@@ -56,13 +62,8 @@ _FOLDER = click.Path(path_type=Path)
     show_default=True,
     help="The same for signal to error ratios.",
 )
-@click.option("--mnn-convert", default="", help="A native MNNConvert to use.")
-@click.option(
-    "--on",
-    default="",
-    metavar="CLUSTER",
-    help="Tune on a Ray cluster: ray, or ray://HOST:10001.",
-)
+@MNN_CONVERT
+@on_cluster("Tune")
 @click.option(
     "--from",
     "earlier",

@@ -104,12 +104,7 @@ def _provenance(
 def _values(
     path: tuple[str, ...], parts: Sequence[Proposal], policy: Policy, why: str
 ) -> dict[str, object]:
-    """Return a table's new values, with a reason where it must have one.
-
-    Raises:
-        SuiteError: A bound would be looser, and no reason is given.
-
-    """
+    """Return a table's new values, with a reason where it must have one."""
     values = {part.group: bounds_of(part.tier, part.bounds) for part in parts}
     looser = [part for part in parts if part.loosens]
     if looser and not why:
@@ -140,12 +135,7 @@ def _needs_why(part: Proposal) -> bool:
 
 
 def _check(policy: Policy, parts: Iterable[Proposal]) -> None:
-    """Check that each proposal now decides about its probe.
-
-    Raises:
-        SuiteError: Another table decides.
-
-    """
+    """Check that each proposal now decides about its probe, and no other table."""
     for part in parts:
         component, backend, variant = part.case
         rule = policy.for_probe(

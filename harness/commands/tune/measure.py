@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, as_completed
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -70,20 +70,11 @@ def tune(
     keep: Callable[[Tuning], object] = lambda _: None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> tuple[Tuning, tuple[str, ...]]:
-    """Measure cases on many inputs.
+    """Measure cases on many inputs; return a sentence for each that failed, too.
 
-    Args:
-        suite: The suite of the cases.
-        cases: The cases.
-        effort: The number of inputs to try.
-        settings: The store, the converter and the cluster.
-        now: The time that gives the tuning its name.
-        keep: Receives all measurements so far, again and again, so that a killed
-            process loses nothing.
-        on_progress: Receives the progress of the stages, from several threads.
-
-    Returns:
-        The tuning, and a sentence for each case that could not be measured.
+    `now` gives the tuning its name. `keep` receives all measurements so far, again and
+    again, so that a killed process loses nothing. `on_progress` is called from several
+    threads.
 
     Raises:
         ParityError: Nothing could be measured, or the suite's files are wrong.
@@ -141,17 +132,8 @@ def tune_on(
 ) -> tuple[Tuning, tuple[str, ...]]:
     """Measure cases as `tune` does, each component and pipeline as a task elsewhere.
 
-    Args:
-        executor: It takes each task as a function without arguments.
-        place: What the engines on the other side need.
-        suite: The suite of the cases.
-        cases: The cases.
-        effort: The number of inputs to try.
-        now: The time that gives the tuning its name.
-        keep: Receives all measurements so far, whenever a task has ended.
-
-    Returns:
-        The tuning, and a sentence for each case that could not be measured.
+    The executor takes each task as a function without arguments, and `place` is what
+    the engines on the other side need.
 
     Raises:
         ParityError: Nothing could be measured, or the suite's files are wrong.
@@ -251,13 +233,7 @@ class _Tally:
         self._limits: dict[tuple[str, str, str], Tolerance] = {}
 
     def add(self, record: CaseRecord, sample: str = "") -> None:
-        """Add the rows of one record, or its failure.
-
-        Args:
-            record: The record.
-            sample: Id of the only sample; empty if the rows name theirs.
-
-        """
+        """Add the rows of one record, all of one `sample` if given, or its failure."""
         if record.failure is not None:
             self.failure = record.failure.message
             return
@@ -321,27 +297,22 @@ class _Tally:
         )
 
 
+@dataclass
 class _Tuner:
     """Measure one component or pipeline after another, and keep what was measured."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        suite: Suite,
-        effort: Effort,
-        now: datetime,
-        keep: Callable[[Tuning], object],
-    ) -> None:
-        self._engine = engine
-        self._suite = suite
-        self._policy = Policy.load(suite.tolerances_path)
-        self._effort = effort
-        self._now = now
-        self._keep = keep
-        self._tallies: list[_Tally] = []
-        self._tried: dict[str, dict[str, TriedInput]] = {}
-        self._took_s: dict[str, float] = {}
-        self._missing: list[str] = []
+    engine: Engine
+    suite: Suite
+    effort: Effort
+    now: datetime
+    keep: Callable[[Tuning], object]
+    _tallies: list[_Tally] = field(default_factory=list)
+    _tried: dict[str, dict[str, TriedInput]] = field(default_factory=dict)
+    _took_s: dict[str, float] = field(default_factory=dict)
+    _missing: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._policy = Policy.load(self.suite.tolerances_path)
 
     def measure(self, cases: Sequence[Tested]) -> None:
         """Measure cases, one component or pipeline after another."""
@@ -373,7 +344,7 @@ class _Tuner:
         """Measure the cases of one pipeline on its own seed, then on drawn pairs."""
         own = some[0][1].pipeline
         tried = self._tried[own.name] = {}
-        pairs = drawn_pairs(own, self._effort.seeds, self._effort.seed)
+        pairs = drawn_pairs(own, self.effort.seeds, self.effort.seed)
         for why, pipeline in (("suite", own), *(("independent", one) for one in pairs)):
             sample = sample_of(pipeline)
             tried[sample.id] = TriedInput(sample=sample, why=why)
@@ -387,7 +358,7 @@ class _Tuner:
 
     def _measure(self, some: Sequence[tuple[_Tally, Case]]) -> None:
         """Measure the cases of one component."""
-        cases, effort = [case for _, case in some], self._effort
+        cases, effort = [case for _, case in some], self.effort
         component = cases[0].component
         tried = self._tried[component.name] = self._own_inputs(cases)
         self._run(some)
@@ -423,7 +394,7 @@ class _Tuner:
 
     def _own_inputs(self, cases: Sequence[Case]) -> dict[str, TriedInput]:
         """Return the inputs that every run tries, and why it does."""
-        path = worst_inputs_of(self._suite)
+        path = worst_inputs_of(self.suite)
         names = {case.id for case in cases}
         found = load_worst_inputs(path, names) if path.is_file() else {}
         kept = {sample for samples in found.values() for sample in samples}
@@ -441,13 +412,13 @@ class _Tuner:
             return
         begin, subject = perf_counter(), steps[0][1].subject
         before_s = self._took_s.setdefault(subject, 0.0)  # if the first run is stopped
-        running = self._engine.start(case for _, case in steps)
+        running = self.engine.start(case for _, case in steps)
         for (tally, _), record in zip(steps, running, strict=True):
             tally.add(record.result(), sample)
         self._forget([case for tally, case in steps if case is not tally.case])
         self._took_s[subject] = before_s + perf_counter() - begin
         if self.is_any:
-            self._keep(self.tuning)
+            self.keep(self.tuning)
 
     def _forget(self, cases: Iterable[Tested]) -> None:
         """Remove the references of drawn inputs from the store."""
@@ -456,15 +427,15 @@ class _Tuner:
             with suppress(ParityError):  # the case's record has the failure
                 gone |= {entry.path: entry for entry in self._drawn(case)}
         for entry in gone.values():
-            self._engine.store.remove(entry)
+            self.engine.store.remove(entry)
 
     def _drawn(self, case: Tested) -> Iterator[Entry]:
         """Yield the stored inputs and references of a case that were drawn for it."""
         if isinstance(case, PipelineCase):
-            yield from self._engine.drawing(case)
+            yield from self.engine.drawing(case)
             return
         drawn = {sample.id for sample in case.samples if sample.label}
-        for _, readings in self._engine.references(case):
+        for _, readings in self.engine.references(case):
             for reading in readings:
                 if reading.sample in drawn:
                     yield from (reading.reference, reading.inputs)
@@ -483,7 +454,7 @@ class _Tuner:
     @property
     def tuning(self) -> Tuning:
         """Return all measurements so far; there must be some."""
-        path = path_of(self._suite)
+        path = path_of(self.suite)
         cases = {t.case.id: t.tuning(path) for t in self._tallies if t.usage}
         overflowed: dict[str, set[str]] = {}
         for tally in self._tallies:
@@ -493,10 +464,10 @@ class _Tuner:
             if ran := case.record.ran:
                 versions = {**versions, ran["backend"]: ran["version"]}
         return Tuning(
-            id=self._now.strftime("%Y-%m-%dT%H-%M-%S"),
-            date=self._now.strftime("%Y-%m-%d"),
+            id=self.now.strftime("%Y-%m-%dT%H-%M-%S"),
+            date=self.now.strftime("%Y-%m-%d"),
             suite=path,
-            effort=self._effort,
+            effort=self.effort,
             versions=versions,
             tried={name: tuple(t.values()) for name, t in self._tried.items()},
             overflowed={name: tuple(sorted(o)) for name, o in overflowed.items()},

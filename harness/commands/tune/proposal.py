@@ -227,9 +227,7 @@ def _by_rule(
 def _parts(rows: list[Row], rule: Rule, headroom: Headroom) -> dict[str, list[Row]]:
     """Separate the few modules that need a looser bound from the others.
 
-    Returns:
-        Rows by pattern; the empty pattern stands for all other modules.
-
+    The rows are returned by pattern, where an empty one stands for all other modules.
     """
     odd = {
         row.module or row.probe

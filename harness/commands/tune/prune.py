@@ -24,11 +24,7 @@ def prune(
 ) -> int:
     """Show the removal of stale entries, write it if asked, and return 0.
 
-    Args:
-        suite: The suite as it is now.
-        write: Whether to write.
-        again: The command that writes.
-        show: Prints lines.
+    `again` is the command that writes.
 
     Raises:
         SuiteError: A file cannot be changed. Then no file is.
@@ -67,16 +63,10 @@ def _without(
     gone: Collection[str],
     load: Callable[[Path], Iterable[tuple[str, object]]],
 ) -> Edit:
-    """Return a file without some of its tables.
+    """Return a file without tables, of whose headers `gone` has the ``path:line``.
 
-    Args:
-        path: The file.
-        gone: The ``path:line`` of each table's header.
-        load: Returns the ``path:line`` and the meaning of each table of a file.
-
-    Raises:
-        SuiteError: The remaining tables would change their meaning.
-
+    `load` returns the ``path:line`` and the meaning of each table of a file. The
+    meaning of the remaining tables must not change.
     """
     if not gone:
         return Edit(path=path, old="", new="")

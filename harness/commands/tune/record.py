@@ -29,7 +29,6 @@ class Effort:
             share of inputs.
         layers: Number of these draws whose layers are compared too.
         seeds: Number of pairs of prompt and seed that a pipeline draws.
-        seed: The seed of all draws.
 
     """
 
@@ -44,7 +43,6 @@ class TriedInput:
     """One input that a tuning tried, and why.
 
     Attributes:
-        sample: The input.
         why: The origin of the input: ``suite``, ``kept`` (by an earlier tuning), or
             ``independent``.
 
@@ -84,12 +82,10 @@ class Tuning:
         id: The name of its folder.
         date: The day, as ``2026-11-21``.
         suite: Absolute path of the suite.
-        effort: The number of inputs that were to be tried.
         versions: Versions of PyTorch and of each runtime.
         tried: Every input that was begun, in order, by component or pipeline.
         overflowed: Inputs on which the reference itself is not finite, by component or
             pipeline. They are left out of everything else.
-        cases: The cases in the suite's order.
         took_s: Duration in seconds, by component or pipeline.
 
     """

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from harness.commands.options import print_lines
-from harness.commands.progress import ProgressLines, moves
+from harness.commands.progress import ProgressLines
 from harness.commands.tune.edit import edit
 from harness.commands.tune.headroom import Headroom
 from harness.commands.tune.measure import tune
@@ -54,7 +54,7 @@ def run_tuning(
             "only in one runtime, because those of several runtimes share a table."
         )
         raise SuiteError(msg)
-    progress = ProgressLines(sys.stderr, live=moves(sys.stderr))
+    progress = ProgressLines(sys.stderr)
     try:
         return tune(
             suite,
@@ -83,16 +83,9 @@ def show_tuning(
 ) -> int:
     """Show the proposals, write them if `write`, and return the exit code.
 
-    Args:
-        suite: The suite, whose tolerances are tuned.
-        tuning: The measurements.
-        headroom: The margin that a bound must leave.
-        why: The reason for looser bounds.
-        allow_looser: Whether bounds may become looser.
-        write: Whether to write, or only to show.
-        options: The options of the command that writes, which is printed.
-        earlier: The earlier tuning that a user named; empty for one that just ran.
-        failed: A sentence for each case that could not be measured.
+    `options` are those of the command that writes, which is printed. `earlier` is the
+    tuning that a user named; empty for one that just ran. `failed` has a sentence for
+    each case that could not be measured.
 
     Raises:
         ParityError: The tolerances cannot be changed. Then nothing is written.

@@ -79,12 +79,8 @@ def edit_lines(
 ) -> Iterator[Line]:
     """Yield the changes as a diff, and the next step.
 
-    Args:
-        edits: The changes of the files.
-        written: Whether they were written.
-        again: The command that writes them.
-        then: The next step once they are written.
-
+    It is `then` once they are written, and before that the command `again`, which
+    writes.
     """
     yield Line(text="")
     changed = [one for one in edits if one.diff]

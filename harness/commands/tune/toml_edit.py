@@ -93,7 +93,6 @@ class _Block:
     """The lines of one table.
 
     Attributes:
-        path: The keys that lead to the table.
         line: Line of the table's header in the file; 0 for a new table.
         comment: The comment directly above the header.
         lines: The header and all lines up to the next block.

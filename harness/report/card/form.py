@@ -39,14 +39,10 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
     """One output of one sample, and what was measured on the author's machine.
 
     Attributes:
-        sample: Id of the sample.
-        name: Name of the output.
         given: Name of the output in the file.
         expected: Key of PyTorch's output in the arrays.
         floor_rms: Rms of PyTorch's own float32 error, in the unit of the output.
         floors: Error in such floors.
-        max_abs: Largest absolute error.
-        tolerance: Bounds that must hold.
         own_rms: Rms of PyTorch's own error in the dtype that bounds it, in the unit of
             the output; None if none does.
 
@@ -74,12 +70,10 @@ class CardCase(msgspec.Struct, frozen=True, kw_only=True):
         used: Largest used share of a bound, over its checks; 1 is the limit. None if
             a check failed.
         bound: A phrase about that bound and the value that uses most of it.
-        version: Version of the runtime.
         device: Device, precision and threads.
         files: The deployed files; empty if they cannot be checked elsewhere.
         bundle: What the runtime has to do, in the form of `parity bundle`.
         feeds: Key in the arrays of each array that the bundle reads.
-        outputs: Outputs to compare.
 
     """
 
@@ -101,13 +95,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that ``card.json`` has.
 
     Attributes:
-        format: Version of this form.
-        checkpoint: Name of the checkpoint.
-        run: Id of the run.
-        code: Exit code of the run.
         facts: Suite, commit, machine and versions, as pairs of name and text.
         gaps: Known gaps of the run, a sentence each.
-        cases: The cases.
         arrays: Digest of the arrays' file.
 
     """
@@ -135,10 +124,7 @@ def save_card(card: Card, arrays: Mapping[str, np.ndarray], folder: Path) -> str
 
 
 def load_card(path: Path) -> tuple[Card, dict[str, np.ndarray]]:
-    """Read a card and its arrays.
-
-    Args:
-        path: The card's folder, or its ``card.json``.
+    """Read a card and its arrays, from the card's folder or its ``card.json``.
 
     Raises:
         SuiteError: A file is missing, edited, or of a newer harness.

@@ -64,11 +64,8 @@ def verify(
 ) -> Iterator[Checked]:
     """Check each case of a card with the files of a folder.
 
-    Args:
-        cases: Cases of a card.
-        arrays: The card's inputs and right outputs.
-        folder: A folder that has the deployed files at any depth, under any names.
-        say: Receives the name of the next case.
+    `arrays` are the card's inputs and right outputs. The folder has the deployed files
+    at any depth, under any names. `say` receives the name of the next case.
 
     Raises:
         SuiteError: The folder is not there.

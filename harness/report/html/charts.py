@@ -53,10 +53,8 @@ class Chart:
     """A figure, and its description for readers who cannot see it.
 
     Attributes:
-        id: Id of the element in the page.
         figure: Data and layout for plotly's script.
         table: Id of the table whose rows are the points; hovering shows the row.
-        height: Height in pixels.
 
     """
 

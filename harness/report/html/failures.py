@@ -43,7 +43,6 @@ class Sketch:
     Attributes:
         line: Path of the errors along the depth.
         local: Path of a dot for each operator's local error; empty if not measured.
-        limit: Height of the limit.
         first: Place of the first divergence.
         top: The largest error, as a share of its limit, as text.
 
@@ -62,7 +61,6 @@ class FailedCase:
     """A failure as the page shows it.
 
     Attributes:
-        id: Anchor in the page.
         loss: Whether a variant that loses precision by design lost too much of it.
         words: The failure in one sentence.
         sketch: The error along the depth; None if layers were not compared.

@@ -74,11 +74,8 @@ def matrix_of(
 ) -> Matrix:
     """Return the table.
 
-    Args:
-        facts: The run.
-        failing: Name of a failing case to the anchor of its failure.
-        sections: Name of a component or pipeline to the anchor of its section.
-
+    `failing` has the anchor of each failing case's failure, by the case's name.
+    `sections` has that of each component or pipeline.
     """
     rows: dict[str, dict[tuple[str, str], Cell]] = {name: {} for name in sections}
     ways: dict[str, set[str]] = {}

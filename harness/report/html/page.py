@@ -54,7 +54,6 @@ class Page:
     """The content of the page, from its top to its end.
 
     Attributes:
-        run: Name of the run.
         failures: Every failure, the clearest first.
         since: Differences from the baseline; None without a baseline.
         since_table: Table of these changes; None where nothing changed.
@@ -146,12 +145,8 @@ def html_of(
 ) -> str:
     """Return a page as HTML, with all its data and scripts in one file.
 
-    Args:
-        template: A template that extends ``base.html``.
-        sections: The page's sections, whose charts and tables the file contains.
-        tables: Tables beside the sections.
-        given: What the template uses by name.
-
+    The template extends ``base.html`` and uses what is `given` by name. The file
+    contains the charts and tables of the sections, and `tables` beside them.
     """
     from plotly.offline import get_plotlyjs
 

@@ -101,12 +101,7 @@ class PlanPage:
 
 
 def plan_page(record: Record) -> str:
-    """Return the page of a plan as HTML, in one file.
-
-    Args:
-        record: What `parity plan` keeps of a plan.
-
-    """
+    """Return the page of a plan as HTML, in one file; the record is `parity plan`'s."""
     page = page_of_plan(record)
     return html_of("plan.html", page.sections, page=page)
 

@@ -13,8 +13,6 @@ class Section:
     """One section of the page; a subclass names the template that draws it.
 
     Attributes:
-        id: Anchor in the page.
-        title: Heading.
         state: ``good``, ``bad`` or ``quiet``: a mark and a colour.
         gist: One line that is visible while the section is closed.
         open: Whether the section is open at first.

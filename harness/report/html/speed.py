@@ -26,7 +26,6 @@ class Way(NamedTuple):
     """One way to run a component or pipeline.
 
     Attributes:
-        name: Runtime and variant.
         floors: Largest error of its outputs, in noise floors; 0 for the reference,
             None if not compared.
         about: The report's entry about its time.

@@ -24,7 +24,6 @@ class Column:
     """One column.
 
     Attributes:
-        title: Heading.
         cells: A cell for each row: a number or None, or a text. The cell of a place is
             a tuple of texts.
         kind: How cells are shown: ``text``, ``mark``, ``outcome``, ``place``,
@@ -47,9 +46,7 @@ class HtmlTable:
     """Columns of equal length, left to right.
 
     Attributes:
-        id: Id of the element in the page.
         caption: Sentence above the table.
-        columns: The columns.
         sort: Title of the column to sort by at first, largest first; empty keeps the
             order.
         unit: Noun for a row, such as ``value``.

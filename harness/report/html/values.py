@@ -95,14 +95,9 @@ def curves_of(
 ) -> list[Curve]:
     """Return the errors of each case along its places.
 
-    Args:
-        values: Values of each case.
-        records: The cases.
-        drawn: Cases that the chart shows at first.
-        steps: Whether places are the steps of a pipeline, which have two curves a case:
-            errors that feed back, and those of single steps. Otherwise a place is a
-            value; outputs come after the last layer.
-
+    The chart shows the cases in `drawn` at first. With `steps`, places are the steps of
+    a pipeline, which have two curves a case: errors that feed back, and those of single
+    steps. Otherwise a place is a value; outputs come after the last layer.
     """
     places = {_place(one) for ordered in values.values() for one in ordered}
     x_of = {place: at for at, place in enumerate(sorted(places))}

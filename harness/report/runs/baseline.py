@@ -56,7 +56,6 @@ class Accepted:
 
     Attributes:
         who: Name of the person who accepts it.
-        when: The day of acceptance.
         why: The person's reason; may be empty where nothing fails.
         failing: Checks that fail in the run and were accepted nevertheless.
 
@@ -88,13 +87,7 @@ def accept(
 ) -> Baseline:
     """Return a run as a baseline of this name, accepted as `Accepted` says.
 
-    Args:
-        run: The run.
-        name: Name of the baseline.
-        who: Name of the person who accepts it.
-        why: The person's reason.
-        when: The day of acceptance.
-        there: The baseline that it replaces, if any.
+    It may replace the baseline `there`.
 
     Raises:
         ParityError: Nobody accepts the run, it has nothing to accept, or checks fail or

@@ -39,7 +39,6 @@ class Step:
     """One run of several.
 
     Attributes:
-        run: Id of the run.
         moved: Results that moved, each compared with the run in which it last moved.
         since: Other changes since the run before: versions, files, the commit.
         errors: Case to the worst error of its outputs, with its unit.

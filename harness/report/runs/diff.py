@@ -58,10 +58,8 @@ class RunChange:
     """The change of one check or measurement of one case between two runs.
 
     Attributes:
-        case: The case's name in both runs.
         what: A check, ``size``, ``memory``, ``settings``, ``coverage`` or the metric
             of a benchmark.
-        change: The kind of change.
         words: A phrase with numbers about the change; empty if there is none.
         rows: For a check, each kind of change to its number of rows.
         factor: Factor by which the error of the loudest row changed.
@@ -215,13 +213,8 @@ def rtol_by(judges: Mapping[str, Judge], after: Report) -> RtolOf:
     """Return the function from case and row to the rtol of the row's tier.
 
     Where the tier states no rtol, the rtol is 0, and the required atol is the largest
-    error.
-
-    Args:
-        judges: Each suite's path to its judge; the judge at "", if any, judges the
-            cases of all other suites.
-        after: The later run.
-
+    error. `judges` has each suite's judge by the suite's path; the judge at "", if any,
+    judges the cases of all other suites. `after` is the later run.
     """
     suites = {name: case.record.suite for name, case in after.cases.items()}
 

@@ -34,14 +34,9 @@ def compare_pairs(
     """Return how the pairs of two runs differ, and a phrase about it.
 
     The limit of a pair is the error that the accepted build has on it, times the growth
-    that counts for every other value too. The same sequential test decides. Where it is
-    open, pictures of which none is worse are the same, however few they are.
-
-    Args:
-        before: Pairs of the accepted build.
-        after: Pairs of the build in question.
-        elsewhere: Whether the two runs were made on two processors.
-
+    that counts for every other value too; the growth is larger where the runs were made
+    on two processors. The same sequential test decides. Where it is open, pictures of
+    which none is worse are the same, however few they are.
     """
     if before["by"] != after["by"] or before["margins"] != after["margins"]:
         return Change.INCOMPARABLE, "the pairs have another margin"

@@ -45,14 +45,9 @@ def compared_names(
 ) -> tuple[Sequence[str], int]:
     """Return the runs and baselines that are compared, oldest first.
 
-    Args:
-        names: Runs and baselines as they were named. A single one is compared with the
-            last run; a single "last" is compared with the run before it.
-        last: Number of the newest runs of the last run's suites to compare, if any.
-        runs: Folder of runs.
-
-    Returns:
-        Names or paths, and the number of runs that were skipped as not readable.
+    A single name is compared with the last run; a single "last" is compared with the
+    run before it. `last` is a number of the newest runs of the last run's suites. The
+    number of runs that were skipped as not readable is returned, too.
 
     Raises:
         ParityError: There are not two to compare.
@@ -152,13 +147,8 @@ def with_baseline(
 ) -> Diff:
     """Return how a run that has just ended differs from a baseline.
 
-    Args:
-        name: Name or path of the baseline.
-        report: The run's ``report.json``.
-        judges: Each suite's path to its judge.
-        verdicts: The run's checks as judged now.
-        whole: Whether the run had its whole suite. If not, results that it left out do
-            not count as gone.
+    `report` is the run's ``report.json``, and `verdicts` are its checks as judged now.
+    If the run was not `whole`, results that it left out do not count as gone.
 
     Raises:
         ParityError: There is no such baseline.

@@ -67,19 +67,11 @@ def compare_times(
 ) -> tuple[Change, str]:
     """Compare a time with another, and its share of PyTorch's where both have it.
 
-    Other work slows both down, PyTorch often more. So a disturbed time says nothing
-    about the build, and neither does its share. An unseen cause that slows the whole
-    machine down, such as heat, affects both. So only a change in both counts
-    (`benchmarks/bench_times.py`).
-
-    Args:
-        before: The measurement of one run.
-        after: The same measurement in another run, on the same machine.
-        same_torch: Whether both were measured beside the same PyTorch.
-
-    Returns:
-        The kind of change, and a message with the numbers.
-
+    Both were measured on the same machine. Other work slows both down, PyTorch often
+    more. So a disturbed time says nothing about the build, and neither does its share.
+    An unseen cause that slows the whole machine down, such as heat, affects both. So
+    only a change in both counts (`benchmarks/bench_times.py`). The phrase has the
+    numbers.
     """
     doubts: dict[str, list[str]] = {}
     for which, entry in (("the run before", before), ("this run", after)):

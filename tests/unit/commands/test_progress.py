@@ -22,16 +22,23 @@ def at(stage, subject="unet"):
     return Progress(stage=stage, subject=subject, detail="opset 18")
 
 
+pytestmark = pytest.mark.usefixtures("quick")
+
+
 @pytest.fixture
 def quick(monkeypatch):
     monkeypatch.setattr(progress, "_TICK_S", 0.01)
     monkeypatch.setattr(progress, "LONG_S", 0.02)
 
 
-@pytest.mark.usefixtures("quick")
+def shown(*, live=True, room=80):
+    """A stream, and the lines that are shown on it."""
+    stream = Terminal()
+    return stream, ProgressLines(stream, live=live, room=lambda: room)
+
+
 def test_a_log_file_gets_ended_long_stages_and_nothing_that_moves():
-    stream = io.StringIO()
-    lines = ProgressLines(stream, live=False)
+    stream, lines = shown(live=False)
 
     lines.tell(at("building"))
     lines.tell(at("exporting"))
@@ -46,12 +53,10 @@ def test_a_log_file_gets_ended_long_stages_and_nothing_that_moves():
     assert "\x1b" not in text
 
 
-@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("live", [False, True])
 @pytest.mark.parametrize(("on_target", "times"), [(False, True), (True, False)])
 def test_what_runs_on_a_target_has_no_time(live, on_target, times):
-    stream = Terminal()
-    lines = ProgressLines(stream, live=live, room=lambda: 80)
+    stream, lines = shown(live=live)
 
     for stage in ("isolating", "done"):
         lines.tell(replace(at(stage), on_target=on_target))
@@ -62,11 +67,9 @@ def test_what_runs_on_a_target_has_no_time(live, on_target, times):
     assert bool(re.search(r"\d s\b", stream.getvalue())) is times
 
 
-@pytest.mark.usefixtures("quick")
 def test_a_log_file_gets_lines_of_a_stage_that_goes_on(monkeypatch):
     monkeypatch.setattr(progress, "STILL_S", 0.2)
-    stream = io.StringIO()
-    lines = ProgressLines(stream, live=False)
+    stream, lines = shown(live=False)
 
     for done in (1, 2):
         lines.tell(Progress(stage="tuning", subject="unet", detail=f"{done} inputs"))
@@ -78,10 +81,8 @@ def test_a_log_file_gets_lines_of_a_stage_that_goes_on(monkeypatch):
     assert all("2 inputs" in line and line.endswith(" s so far") for line in said)
 
 
-@pytest.mark.usefixtures("quick")
 def test_a_terminal_gets_a_line_that_moves_and_is_wiped():
-    stream = Terminal()
-    lines = ProgressLines(stream, live=True, room=lambda: 80)
+    stream, lines = shown()
 
     lines.tell(at("exporting"))
     time.sleep(0.2)
@@ -91,10 +92,8 @@ def test_a_terminal_gets_a_line_that_moves_and_is_wiped():
     assert stream.getvalue().endswith("\x1b[K")
 
 
-@pytest.mark.usefixtures("quick")
 def test_it_is_no_longer_than_there_is_room():
-    stream = Terminal()
-    lines = ProgressLines(stream, live=True, room=lambda: 30)
+    stream, lines = shown(room=30)
 
     lines.tell(at("exporting", "a" * 99))
     time.sleep(0.2)
@@ -105,10 +104,8 @@ def test_it_is_no_longer_than_there_is_room():
     assert all(len(text.partition("\x1b8")[0]) <= 30 for text in moved)
 
 
-@pytest.mark.usefixtures("quick")
 def test_two_jobs_on_one_component_are_kept_apart():
-    stream = io.StringIO()
-    lines = ProgressLines(stream, live=False)
+    stream, lines = shown(live=False)
 
     def convert():
         lines.tell(at("converting"))
@@ -124,10 +121,8 @@ def test_two_jobs_on_one_component_are_kept_apart():
     assert stream.getvalue().startswith("  exporting ")
 
 
-@pytest.mark.usefixtures("quick")
 def test_after_it_closed_nothing_is_written():
-    stream = Terminal()
-    lines = ProgressLines(stream, live=True, room=lambda: 80)
+    stream, lines = shown()
     lines.close()
 
     lines.tell(at("exporting"))
@@ -137,8 +132,8 @@ def test_after_it_closed_nothing_is_written():
 
 
 def test_a_line_of_ones_own_comes_above():
-    stream = Terminal()
-    ProgressLines(stream, live=True).line("done")
+    stream, lines = shown()
+    lines.line("done")
 
     assert stream.getvalue() == "\x1b[Kdone\n"
 
@@ -149,15 +144,6 @@ def test_only_a_terminal_moves_and_no_dumb_one(monkeypatch):
     assert not moves(io.StringIO())
     monkeypatch.setenv("TERM", "dumb")
     assert not moves(Terminal())
-
-
-def course(ended, costs_s):
-    """A run of four cases that began 30 s ago."""
-    cases = [("suite", name) for name in "abcd"]
-    run = Course(cases, {("suite", name): cost for name, cost in costs_s.items()})
-    for name in ended:
-        run.end(("suite", name))
-    return run.words(time.monotonic() + 30.0)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +167,12 @@ def course(ended, costs_s):
     ],
 )
 def test_the_time_left_comes_from_an_earlier_run(ended, costs_s, words):
-    assert course(ended, costs_s) == words
+    cases = [("suite", name) for name in "abcd"]
+    run = Course(cases, {("suite", name): cost for name, cost in costs_s.items()})
+    for name in ended:
+        run.end(("suite", name))
+
+    assert run.words(time.monotonic() + 30.0) == words
 
 
 def test_a_lasting_line_begins_where_the_caller_says():

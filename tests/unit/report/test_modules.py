@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from datetime import date
 
 import pytest
 
 from harness.core.record import ISOLATED, LAYERS
-from harness.judge.case import judge_case
-from harness.judge.policy import Policy
 from harness.report.layers import module_lines, rolled_up
+from tests.unit.found import verdicts_of
 from tests.unit.reports import record, row
 
 ROWS = (
@@ -32,18 +30,8 @@ NAN_OWN = (replace(NAN, what=ISOLATED),)
 @pytest.fixture
 def judged(tmp_path):
     def of(*rows):
-        path = tmp_path / "tolerances.toml"
-        path.write_text('[mnn.fp32]\nlayers = "standard"\noutputs = "standard"\n')
         made = record(*rows)
-        verdict = judge_case(
-            made,
-            LAYERS,
-            Policy.load(path),
-            (),
-            min_coverage=0.0,
-            today=date(2026, 1, 1),
-        )
-        return made, [verdict]
+        return made, verdicts_of(tmp_path, made, whats=(LAYERS,))
 
     return of
 

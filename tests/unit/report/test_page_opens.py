@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from msgspec import structs
 
 from harness.report.html.page import write_page
@@ -17,6 +16,7 @@ PROBES = 10_000
 MOST_BYTES = 3_000_000
 MOST_S = 1.0
 PAPER = {"light": "rgb(245, 246, 248)", "dark": "rgb(15, 19, 24)"}
+OPEN_ALL = "for (const d of document.querySelectorAll('details')) d.open = 1"
 
 # Where in the window the middle point of the chart's first curve is drawn.
 PLACE = """() => {
@@ -30,12 +30,6 @@ PLACE = """() => {
     top + yaxis._offset + yaxis.d2p(y[at]),
   ];
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromiums.chromium() as started:
-        yield started
 
 
 @pytest.fixture(scope="module")
@@ -173,14 +167,22 @@ def test_hovering_names_module_operator_shape_and_source_line(seen, chart):
     assert "floors" in text
 
 
+@pytest.fixture(params=["example", "large"])
+def either(request, large):
+    """The page of a full run, and that of very many probes."""
+    return {"example": EXAMPLE, "large": large}[request.param]
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_phone_shows_the_page_without_scrolling_sideways(browser, large, scheme):
-    with chromiums.opened(browser, large, width=390, scheme=scheme) as seen:
+def test_a_phone_shows_a_page_without_scrolling_sideways(browser, either, scheme):
+    with chromiums.opened(browser, either, width=390, scheme=scheme) as seen:
         width = seen.page.evaluate("document.documentElement.scrollWidth")
         paper = seen.page.evaluate("getComputedStyle(document.body).backgroundColor")
+        seen.page.evaluate(OPEN_ALL)
+        of_all = seen.page.evaluate("document.documentElement.scrollWidth")
 
-        assert width == 390
-        assert paper == PAPER[scheme]
+        assert (width, of_all, paper) == (390, 390, PAPER[scheme])
+        assert seen.complaints == []
 
 
 def test_every_failure_can_be_read_on_paper(browser, large):
@@ -231,9 +233,7 @@ def test_the_example_of_a_full_run_draws_every_chart_and_sorts_every_table(brows
     assert EXAMPLE.stat().st_size < MOST_BYTES
     with chromiums.opened(browser, EXAMPLE) as seen:
         assert seen.busy_s < MOST_S
-        seen.page.evaluate(
-            "for (const d of document.querySelectorAll('details')) d.open = 1"
-        )
+        seen.page.evaluate(OPEN_ALL)
         charts = seen.page.locator(".chart[id]")
         for at in range(charts.count()):
             charts.nth(at).scroll_into_view_if_needed()
@@ -249,34 +249,13 @@ def test_the_example_of_a_full_run_draws_every_chart_and_sorts_every_table(brows
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_example_fits_a_phone_with_every_section_open(browser, scheme):
-    with chromiums.opened(browser, EXAMPLE, width=390, scheme=scheme) as seen:
-        seen.page.evaluate(
-            "for (const d of document.querySelectorAll('details')) d.open = 1"
-        )
-
-        width = seen.page.evaluate("document.documentElement.scrollWidth")
-
-        assert width == 390
-        assert seen.complaints == []
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("page", ["example", "large"])
-def test_a_checker_of_accessibility_finds_no_serious_fault(
-    browser, large, page, scheme
-):
-    path = {"example": EXAMPLE, "large": large}[page]
-    with chromiums.opened(browser, path, scheme=scheme) as seen:
+def test_a_checker_of_accessibility_finds_no_serious_fault(browser, either, scheme):
+    with chromiums.opened(browser, either, scheme=scheme) as seen:
         seen.page.evaluate("document.querySelector('#component-0').open = 1")
         seen.page.locator("#component-0-depth").scroll_into_view_if_needed()
         seen.page.locator("#component-0 .js-plotly-plot").wait_for()
 
-        found = Axe().run(seen.page).response["violations"]
-
-    grave = [one for one in found if one["impact"] in {"serious", "critical"}]
-    faults = [(one["id"], node["html"]) for one in grave for node in one["nodes"]]
-    assert faults == []
+        assert chromiums.serious_faults(seen.page) == []
 
 
 def test_error_against_speed_is_drawn_with_a_point_for_each_way(browser, tmp_path):

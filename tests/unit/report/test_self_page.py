@@ -1,15 +1,11 @@
 """The page shows the model's own error in fewer bits beside each case's."""
 
 from dataclasses import replace
-from datetime import date
 
 import pytest
 
-from harness.core.record import LAYERS, OUTPUTS
-from harness.judge.case import judge_case
-from harness.judge.policy import Policy
 from harness.report.html.page import page_of
-from tests.unit.found import cells, found_in
+from tests.unit.found import cells, found_in, verdicts_of
 from tests.unit.reports import chain, output, record
 
 WITHIN = """
@@ -26,12 +22,7 @@ def part(tmp_path):
     own = replace(output(10.0), what="self-bf16")
     made = record(*chain(1.0, 2.0), output(4.0), own)
     facts = found_in(tmp_path, [made])
-    (tmp_path / "tolerances.toml").write_text(WITHIN)
-    policy = Policy.load(tmp_path / "tolerances.toml")
-    verdicts = [
-        judge_case(made, what, policy, (), min_coverage=0.9, today=date(2026, 1, 1))
-        for what in (LAYERS, OUTPUTS)
-    ]
+    verdicts = verdicts_of(tmp_path, made, text=WITHIN)
     (part,) = page_of(replace(facts, verdicts=verdicts)).cards
     return part
 

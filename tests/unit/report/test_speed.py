@@ -32,14 +32,15 @@ def way(name, floors, latency_ms, size_bytes, memory_bytes):
 FAST = way("fast", 100.0, 1.0, 1, 1)
 EXACT = way("exact", 1.0, 9.0, 4, 4)
 TWIN = EXACT._replace(name="twin")
+OTHER = {**timed("unet/mnn/fp32", 1.0), "metric": "energy_mj"}
 
 
-def found_with(folder, *benchmarks):
+def found_with(folder, *benchmarks, int8=None):
     found = found_in(
         folder,
         [
             record(output(2.0), case="unet/mnn/fp32"),
-            record(output(50.0), case="unet/mnn/int8"),
+            record(int8 or output(50.0), case="unet/mnn/int8"),
         ],
     )
     return replace(found, about={**found.about, "benchmarks": list(benchmarks)})
@@ -68,18 +69,10 @@ def test_what_is_not_finite_is_not_on_the_front_however_fast(tmp_path, broken):
     actual = expected.copy()
     actual[3] = broken
     comparison = compare(expected=expected, actual=actual, floor_rms=1e-3)
-    some_nan = replace(output(0.0), comparison=comparison)
-    found = found_in(
-        tmp_path,
-        [
-            record(output(2.0), case="unet/mnn/fp32"),
-            record(some_nan, case="unet/mnn/int8"),
-        ],
-    )
     times = [timed("unet/mnn/fp32", 4.0), timed("unet/mnn/int8", 1.0)]
-    found = replace(found, about={**found.about, "benchmarks": times})
+    some_nan = replace(output(0.0), comparison=comparison)
 
-    (section,) = (one for one in page_of(found).sections if isinstance(one, Speed))
+    (section,) = speeds(found_with(tmp_path, *times, int8=some_nan))
 
     assert cells(section.table, "front") == ["front", "not finite"]
 
@@ -96,8 +89,9 @@ def test_times_of_two_nodes_are_not_put_beside_one_another(tmp_path):
     ]
 
 
-def test_a_run_without_times_has_no_such_section(tmp_path):
-    assert list(speeds(found_with(tmp_path))) == []
+@pytest.mark.parametrize("times", [[], [OTHER]], ids=["no-times", "no-latency"])
+def test_a_run_without_latencies_has_no_such_section(tmp_path, times):
+    assert list(speeds(found_with(tmp_path, *times))) == []
 
 
 def test_the_worst_output_stands_against_the_median_run(tmp_path):
@@ -153,9 +147,3 @@ def test_a_pipeline_is_drawn_by_the_error_of_its_pictures(tmp_path):
 
     assert section.title == "text2img: error and speed"
     assert cells(section.table, "floors")[1] == pytest.approx(7.0, rel=0.1)
-
-
-def test_what_is_no_latency_is_not_drawn(tmp_path):
-    other = {**timed("unet/mnn/fp32", 1.0), "metric": "energy_mj"}
-
-    assert list(speeds(found_with(tmp_path, other))) == []

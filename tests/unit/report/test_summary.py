@@ -1,7 +1,6 @@
 """The summary of a finished run; the clearest failure comes first."""
 
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +10,12 @@ from harness.core.outcome import Outcome
 from harness.core.record import ISOLATED, LAYERS, OUTPUTS
 from harness.core.settings import Settings
 from harness.core.text import FLOORS, WIDTH, case_line
-from harness.judge.case import judge_case
 from harness.judge.known_gaps import Gap
-from harness.judge.policy import Policy
 from harness.measure.compare import compare
 from harness.report.layers import layer_lines
 from harness.report.markdown import markdown
 from harness.report.summary import DETAILED, summary
+from tests.unit.found import verdicts_of
 from tests.unit.reports import CASE, chain, output, record, row
 
 RAN = {
@@ -289,20 +287,15 @@ def test_layers_come_in_order_with_a_plot_and_a_mark(listed):
 
 
 def test_a_bounded_cosine_distance_has_a_column_and_a_reason(tmp_path):
-    path = tmp_path / "tolerances.toml"
-    path.write_text(
+    angles = (
         "[mnn.fp32]\noutputs = { cosine_distance = 1e-4 }\n"
         'layers = { cosine_distance = 1e-4 }\nwhy = "angles alone matter"\n'
     )
-    policy = Policy.load(path)
     noise = np.random.default_rng(0).standard_normal((2, 500)).astype(np.float32)
     off = noise + 0.1 * np.random.default_rng(1).standard_normal((2, 500))
     turned = replace(row("v1", 1), comparison=compare(expected=noise, actual=off))
     made = record(row("v0", 0), turned, output(0))
-    verdicts = [
-        judge_case(made, what, policy, (), min_coverage=0.9, today=date.today())  # noqa: DTZ011  # any day
-        for what in (LAYERS, OUTPUTS)
-    ]
+    verdicts = verdicts_of(tmp_path, made, text=angles)
 
     lines = [line.text for line in layer_lines(made, verdicts)]
 

@@ -1,14 +1,10 @@
 """One case in many versions: the table, what changed, and which versions are tried."""
 
 import re
-from datetime import date
 from typing import Any
 
 import pytest
 
-from harness.core.record import LAYERS, OUTPUTS
-from harness.judge.case import judge_case
-from harness.judge.policy import Policy
 from harness.report.versions import (
     bisected,
     changes,
@@ -17,6 +13,7 @@ from harness.report.versions import (
     version_lines,
     write_versions,
 )
+from tests.unit.found import verdicts_of
 from tests.unit.reports import COVERAGE, chain, output, record
 
 NEWER = "MNN 3.4.1 cannot read model.mnn, which the converter of MNN 3.6.1 made."
@@ -30,21 +27,13 @@ FEWER = (AGREES, {"coverage": {**COVERAGE, "aligned": 3}})
 @pytest.fixture
 def answers(tmp_path):
     """Return the judged answers of versions, of records as the engine makes them."""
-    path = tmp_path / "tolerances.toml"
-    path.write_text('[mnn.fp32]\nlayers = "standard"\noutputs = "standard"\n')
-    policy = Policy.load(path)
 
     def judged(question="run there", **versions):
         found = []
         for version, (rows, about) in versions.items():
             number = version.strip("v").replace("_", ".")
             made = record(*rows, case=f"unet/mnn/fp32@{number}", **about)
-            checks = [
-                judge_case(
-                    made, what, policy, (), min_coverage=0.9, today=date(2026, 11, 24)
-                )
-                for what in (LAYERS, OUTPUTS)
-            ]
+            checks = verdicts_of(tmp_path, made)
             found.append(result_of(number, question, made, checks))
         return found
 

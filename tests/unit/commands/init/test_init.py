@@ -29,6 +29,7 @@ from tests.unit.encoders import tokenizer_of, write_encoder
 FIXTURES = Path(__file__).parents[4] / "fixtures"
 DIGITS = FIXTURES / "digits"
 EXPORTED = FIXTURES / "exported"
+GELU = "transformer_blocks.0.ff.net.0"
 
 
 def copy_digits(root):
@@ -59,8 +60,13 @@ def suite(written):
     return load_suite(written[0])
 
 
-def rule_of(policy, case, group="layers", probe="x", **about):
-    return policy.for_probe(
+def suite_of(checkpoint, folder, **about):
+    """Write a suite and load it."""
+    return load_suite(write_suite(checkpoint, folder, **about)[0])
+
+
+def rule_of(suite, case, group="layers", probe="x", **about):
+    return Policy.load(suite.tolerances_path).for_probe(
         component=case.component.name,
         backend=case.backend,
         variant=case.variant.name,
@@ -91,11 +97,9 @@ def test_a_checkpoint_far_away_is_named_in_full(tmp_path):
 
 
 def test_every_case_has_a_tolerance(suite):
-    policy = Policy.load(suite.tolerances_path)
-
     for case in suite.cases:
         for group in ("outputs", "layers"):
-            assert rule_of(policy, case, group).tier
+            assert rule_of(suite, case, group).tier
 
 
 def test_every_built_in_variant_has_a_tier_to_begin_with():
@@ -129,10 +133,9 @@ def test_a_variant_is_one_line_away_with_its_tolerance_ready(checkpoint, tmp_pat
 
 
 def test_mnn_gets_a_hint_where_something_is_convolved(suite, tmp_path):
-    write_suite(FIXTURES / "dit", tmp_path)
     hints = [
         {case.backend: case.device.hints for case in one.cases}
-        for one in (suite, load_suite(tmp_path))
+        for one in (suite, suite_of(FIXTURES / "dit", tmp_path))
     ]
 
     assert hints[0] == {"onnxruntime": (), "mnn": (("winograd_memory_level", 0),)}
@@ -149,20 +152,18 @@ def test_mnn_gets_a_hint_where_something_is_convolved(suite, tmp_path):
     ],
 )
 def test_an_encoder_may_be_off_by_what_its_groupnorms_sum(family, bound, tmp_path):
-    write_suite(FIXTURES / family, tmp_path)
-    policy = Policy.load(tmp_path / "tolerances.toml")
-    cases = [c for c in load_suite(tmp_path).cases if c.subject == "vae_encoder"]
+    suite = suite_of(FIXTURES / family, tmp_path)
+    cases = [c for c in suite.cases if c.subject == "vae_encoder"]
 
     assert len(cases) == len(first_runtimes())
     for case in cases:
-        rules = [rule_of(policy, case, group=group) for group in ("layers", "outputs")]
+        rules = [rule_of(suite, case, group=group) for group in ("layers", "outputs")]
         found = [(rule.tolerance.floors, rule.tolerance.sqnr_db) for rule in rules]
         assert found == bound
 
 
 def test_configurations_alone_get_a_seed_and_large_ones_smaller_layers(tmp_path):
-    write_suite(FIXTURES / "sd15", tmp_path)
-    suite = load_suite(tmp_path)
+    suite = suite_of(FIXTURES / "sd15", tmp_path)
     samples = next(c for c in suite.cases if c.id == "unet/mnn/fp32").samples
 
     assert suite.source.seed == 0
@@ -174,8 +175,7 @@ def test_configurations_alone_get_a_seed_and_large_ones_smaller_layers(tmp_path)
 
 @pytest.mark.parametrize("family", ["sd3", "flux", "pixart", "dit"])
 def test_a_transformer_gets_a_suite_with_every_size(family, tmp_path):
-    write_suite(FIXTURES / family, tmp_path)
-    suite = load_suite(tmp_path)
+    suite = suite_of(FIXTURES / family, tmp_path)
 
     assert "transformer" in [component.name for component in suite.components]
     assert "coverage = 0.6" in (tmp_path / "parity.toml").read_text()
@@ -188,11 +188,10 @@ def test_a_transformer_gets_a_suite_with_every_size(family, tmp_path):
 
 @pytest.mark.parametrize("family", ["flux", "pixart"])
 def test_a_t5_may_hold_the_logarithm_of_zero_where_pytorchs_does(family, tmp_path):
-    write_suite(FIXTURES / family, tmp_path)
-    policy = Policy.load(tmp_path / "tolerances.toml")
-    case = next(c for c in load_suite(tmp_path).cases if c.id == "t5_encoder/mnn/fp32")
+    suite = suite_of(FIXTURES / family, tmp_path)
+    case = next(c for c in suite.cases if c.id == "t5_encoder/mnn/fp32")
     of_log, of_all = (
-        rule_of(policy, case, probe="log", module=module)
+        rule_of(suite, case, probe="log", module=module)
         for module in ("encoder.block.0.layer.0.SelfAttention", "encoder.block.0")
     )
 
@@ -202,14 +201,9 @@ def test_a_t5_may_hold_the_logarithm_of_zero_where_pytorchs_does(family, tmp_pat
 @pytest.mark.parametrize(
     ("family", "case", "module", "is_wider"),
     [
-        ("sd3", "transformer/mnn/fp32", "transformer_blocks.0.ff.net.0", True),
-        ("flux", "transformer/mnn/fp32", "transformer_blocks.0.ff.net.0", True),
-        (
-            "flux",
-            "transformer/onnxruntime/fp32",
-            "transformer_blocks.0.ff.net.0",
-            False,
-        ),
+        ("sd3", "transformer/mnn/fp32", GELU, True),
+        ("flux", "transformer/mnn/fp32", GELU, True),
+        ("flux", "transformer/onnxruntime/fp32", GELU, False),
         ("flux", "vae_decoder/mnn/fp32", "decoder", True),
         ("flux", "vae_decoder/mnn/fp32", "decoder.layers.0", True),
         ("flux", "vae_decoder/onnxruntime/fp32", "decoder", False),
@@ -219,17 +213,16 @@ def test_a_t5_may_hold_the_logarithm_of_zero_where_pytorchs_does(family, tmp_pat
 def test_an_operator_that_a_runtime_rounds_more_has_a_wider_bound(
     tmp_path, family, case, module, is_wider
 ):
-    write_suite(FIXTURES / family, tmp_path)
-    policy = Policy.load(tmp_path / "tolerances.toml")
-    (found,) = (one for one in load_suite(tmp_path).cases if one.id == case)
-    rule = rule_of(policy, found, module=module)
+    suite = suite_of(FIXTURES / family, tmp_path)
+    (found,) = (one for one in suite.cases if one.id == case)
 
+    rule = rule_of(suite, found, module=module)
     assert (rule.tolerance.floors != 16.0) is is_wider
 
 
 def test_pixart_goes_through_the_exporter_that_can(tmp_path):
-    write_suite(FIXTURES / "pixart", tmp_path)
-    exports = {c.component.name: c.export for c in load_suite(tmp_path).cases}
+    suite = suite_of(FIXTURES / "pixart", tmp_path)
+    exports = {c.component.name: c.export for c in suite.cases}
 
     assert exports["t5_encoder"].exporter == "dynamo"
     assert exports["transformer"].exporter == "torchscript"
@@ -247,19 +240,16 @@ def test_a_unet_gets_the_pipelines_that_feed_it(channels, kinds, tmp_path):
     config = json.loads((root / "unet" / "config.json").read_text())
     changed = json.dumps({**config, "in_channels": channels})
     (root / "unet" / "config.json").write_text(changed)
-    write_suite(root, tmp_path)
+    found = suite_of(root, tmp_path).pipeline_cases
 
-    assert {
-        chain.pipeline.kind for chain in load_suite(tmp_path).pipeline_cases
-    } == kinds
+    assert {chain.pipeline.kind for chain in found} == kinds
 
 
 @pytest.mark.parametrize(("kind", "most"), [("bert", 64), ("roberta", 62)])
 @torch.no_grad()
 def test_texts_are_no_longer_than_the_model_has_positions_for(kind, most, tmp_path):
     write_encoder(tmp_path / kind, kind, max_position_embeddings=64, pad_token_id=1)
-    write_suite(tmp_path / kind, tmp_path)
-    (case, *_) = load_suite(tmp_path).cases
+    (case, *_) = suite_of(tmp_path / kind, tmp_path).cases
     longest = max(case.samples, key=lambda sample: dict(sample.shapes)["tokens"])
     network = recipe_module(case.component.recipe).build(case.component)
 
@@ -282,9 +272,8 @@ def test_texts_are_no_longer_than_the_model_has_positions_for(kind, most, tmp_pa
 def test_weights_are_drawn_where_there_are_none(name, seed, tmp_path):
     shutil.copytree(FIXTURES / "text_tasks" / "bert", tmp_path / "bert")
     (tmp_path / "bert" / name).write_bytes(b"")
-    write_suite(tmp_path / "bert", tmp_path)
 
-    assert load_suite(tmp_path).source.seed == seed
+    assert suite_of(tmp_path / "bert", tmp_path).source.seed == seed
 
 
 def test_a_model_and_a_tokenizer_that_were_saved_are_a_checkpoint(tmp_path):
@@ -294,8 +283,7 @@ def test_a_model_and_a_tokenizer_that_were_saved_are_a_checkpoint(tmp_path):
     model.save_pretrained(tmp_path / "saved")
     tokenizer = tokenizer_of([text for pair in QUESTIONS for text in pair])
     tokenizer.save_pretrained(tmp_path / "saved")
-    write_suite(tmp_path / "saved", tmp_path / "suite")
-    suite = load_suite(tmp_path / "suite")
+    suite = suite_of(tmp_path / "saved", tmp_path / "suite")
 
     assert [part.name for part in suite.components] == ["question-answering"]
     assert suite.source.seed is None, "its weights are the model's own"
@@ -309,9 +297,8 @@ def test_a_model_and_a_tokenizer_that_were_saved_are_a_checkpoint(tmp_path):
 def test_a_text_encoder_alone_is_enough(tmp_path):
     (tmp_path / "text_encoder").symlink_to(DIGITS / "text_encoder")
     (tmp_path / "model_index.json").write_text("{}")
-    write_suite(tmp_path, tmp_path)
 
-    assert [c.name for c in load_suite(tmp_path).components] == ["text_encoder"]
+    assert [c.name for c in suite_of(tmp_path, tmp_path).components] == ["text_encoder"]
     assert "height =" not in (tmp_path / "parity.toml").read_text()
 
 
@@ -353,9 +340,8 @@ def test_files_that_are_there_are_named_and_kept(checkpoint, tmp_path):
 
 def test_force_writes_over_them(checkpoint, tmp_path):
     (tmp_path / "parity.toml").write_text("mine")
-    write_suite(checkpoint, tmp_path, force=True)
 
-    assert load_suite(tmp_path).cases
+    assert suite_of(checkpoint, tmp_path, force=True).cases
 
 
 def test_nothing_is_left_when_writing_fails(checkpoint, tmp_path, monkeypatch):
@@ -401,9 +387,8 @@ def test_a_path_that_toml_must_quote_survives(tmp_path):
     (odd / "unet").symlink_to(DIGITS / "unet")
     (odd / "text_encoder").symlink_to(DIGITS / "text_encoder")
     (odd / "model_index.json").write_text(json.dumps({}))
-    write_suite(odd, tmp_path)
 
-    assert load_suite(tmp_path).source.path == odd
+    assert suite_of(odd, tmp_path).source.path == odd
 
 
 @pytest.fixture
@@ -418,8 +403,7 @@ def optimum(tmp_path):
 
 
 def test_files_of_others_get_a_suite_of_their_own(optimum, tmp_path):
-    write_suite(optimum, tmp_path)
-    suite = load_suite(tmp_path)
+    suite = suite_of(optimum, tmp_path)
 
     assert [case.id for case in suite.cases] == [
         f"{name}/{how}"
@@ -427,9 +411,8 @@ def test_files_of_others_get_a_suite_of_their_own(optimum, tmp_path):
         for how in ("onnxruntime/given", "mnn/fp32")
     ]
     assert 'onnx = "onnx/unet/model.onnx"' in (tmp_path / "parity.toml").read_text()
-    policy = Policy.load(suite.tolerances_path)
     for case in suite.cases:
-        assert rule_of(policy, case).tolerance.sqnr_db
+        assert rule_of(suite, case).tolerance.sqnr_db
 
 
 def test_files_side_by_side_are_named_by_themselves(tmp_path):
@@ -438,8 +421,7 @@ def test_files_side_by_side_are_named_by_themselves(tmp_path):
     for end in ("", ".weight"):
         some = EXPORTED / "mnn_scripts" / f"vae_decoder.mnn{end}"
         shutil.copy(some, root / f"pooling.mnn{end}")
-    write_suite(root, tmp_path)
-    components = load_suite(tmp_path).components
+    components = suite_of(root, tmp_path).components
 
     assert [c.name for c in components] == ["default", "pooling", "text-classification"]
     converted = [c.name for c in components if c.foreign and c.foreign.converted]
@@ -460,9 +442,8 @@ def test_a_component_has_a_name_that_a_suite_may_have(optimum, tmp_path, second)
     path = optimum / second
     path.parent.mkdir()
     shutil.copy(optimum / "vae_decoder" / "model.onnx", path)
-    write_suite(optimum, tmp_path)
 
-    names = [one.name for one in load_suite(tmp_path).components]
+    names = [one.name for one in suite_of(optimum, tmp_path).components]
     assert any(name in {"vae", "vae_1"} for name in names)
 
 

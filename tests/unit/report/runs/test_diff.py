@@ -55,13 +55,19 @@ def test_another_processor_may_round_a_lossy_variant_otherwise(after, cpu, chang
     assert found(off_by(20_000.0), later).change is change
 
 
+def of(expected, actual=None, floor_rms=1e-3):
+    """The record of one output with these values; it is right if only one is given."""
+    actual = expected if actual is None else actual
+    comparison = compare(expected=expected, actual=actual, floor_rms=floor_rms)
+    return record(replace(output(1), comparison=comparison))
+
+
 def test_a_single_element_that_leaps_is_worse_whatever_the_rms():
     def spiked(size):
         expected = np.linspace(-1.0, 1.0, 400_000, dtype=np.float32)
         error = np.full(expected.shape, 1e-3)
         error[7] = size
-        comparison = compare(expected=expected, actual=expected + error, floor_rms=1e-3)
-        return run(record(replace(output(1), comparison=comparison)))
+        return run(of(expected, expected + error))
 
     finding = found(spiked(1e-3), spiked(0.5))
 
@@ -74,9 +80,7 @@ def test_the_required_atol_is_compared_at_the_tiers_rtol():
     def slanted(error):
         expected = np.full(1000, 100.0, dtype=np.float64)
         expected[0] = 0.0
-        actual = expected * (1.0 + error)
-        comparison = compare(expected=expected, actual=actual, floor_rms=1e-5)
-        return run(record(replace(output(1), comparison=comparison)))
+        return run(of(expected, expected * (1.0 + error), 1e-5))
 
     before, after = slanted(1e-5), slanted(9e-5)
 
@@ -101,19 +105,13 @@ def test_what_stopped_being_finite_is_worse(places):
     expected = np.linspace(1.0, 9.0, 16, dtype=np.float32)
     actual = expected.copy()
     actual[:places] = math.nan
-    sound, broken = (
-        replace(
-            output(1),
-            comparison=compare(expected=expected, actual=made, floor_rms=1e-3),
-        )
-        for made in (expected, actual)
-    )
+    sound, broken = run(of(expected)), run(of(expected, actual))
 
-    finding = found(run(record(sound)), run(record(broken)))
+    finding = found(sound, broken)
     assert finding.change is Change.WORSE
     assert f"not finite at 0 → {places} place" in finding.words
-    assert found(run(record(broken)), run(record(broken))).change is Change.SAME
-    assert found(run(record(broken)), run(record(sound))).change is Change.BETTER
+    assert found(broken, broken).change is Change.SAME
+    assert found(broken, sound).change is Change.BETTER
 
 
 @pytest.mark.parametrize(
@@ -127,31 +125,13 @@ def test_what_stopped_being_finite_is_worse(places):
         ),
         pytest.param(
             record(output(1)),
-            record(
-                replace(
-                    output(1),
-                    comparison=compare(
-                        expected=np.linspace(-1, 1, 16, dtype=np.float32),
-                        actual=np.linspace(-1, 1, 16, dtype=np.float32),
-                        floor_rms=1e-3,
-                    ),
-                )
-            ),
+            of(np.linspace(-1, 1, 16, dtype=np.float32)),
             "shape [2, 8] before, [16] now",
             id="shape",
         ),
         pytest.param(
             record(output(1)),
-            record(
-                replace(
-                    output(1),
-                    comparison=compare(
-                        expected=np.full((2, 8), 3.0, np.float32),
-                        actual=np.full((2, 8), 3.0, np.float32),
-                        floor_rms=1e-3,
-                    ),
-                )
-            ),
+            of(np.full((2, 8), 3.0, np.float32)),
             "the reference's rms was 0.614636, is 3",
             id="reference",
         ),
@@ -172,21 +152,15 @@ def test_a_report_without_digests_of_its_inputs_is_compared_all_the_same():
     assert found(before, after).change is Change.SAME
 
 
-def test_times_that_nobody_took_again_are_gone_and_block():
+def test_times_that_nobody_took_again_are_gone_and_block_on_the_same_machine():
     timed = [{"case": CASE, "metric": "latency_ms", "runs": [10, 10, 10, 10, 10]}]
-
-    found = diff(off_by(2, benchmarks=timed), off_by(2), exactly)
-
-    (gone,) = found.blocking
-    assert (gone.what, gone.change) == ("latency_ms", Change.GONE)
-    assert "parity bench" in gone.words
-
-
-def test_times_of_another_machine_that_nobody_took_again_block_nothing():
-    timed = [{"case": CASE, "metric": "latency_ms", "runs": [10, 10, 10, 10, 10]}]
+    before = off_by(2, benchmarks=timed)
     elsewhere = off_by(2, environment=MACHINE | {"id": "bbbb1111"})
 
-    assert not diff(off_by(2, benchmarks=timed), elsewhere, exactly).blocking
+    (gone,) = diff(before, off_by(2), exactly).blocking
+    assert (gone.what, gone.change) == ("latency_ms", Change.GONE)
+    assert "parity bench" in gone.words
+    assert not diff(before, elsewhere, exactly).blocking
 
 
 def test_a_case_that_is_gone_and_one_that_is_new_are_both_said():
@@ -324,16 +298,12 @@ def test_rows_of_isolated_operators_are_left_out():
 
 def test_a_name_that_stands_for_another_layer_now_is_not_compared_by_it():
     def layers(*shapes):
+        made = (of(np.full(shape, 1.0 + size, np.float32)) for shape, size in shapes)
         return [
             replace(
-                row(f"v{n}", 1, module=f"net.{n}"),
-                comparison=compare(
-                    expected=np.full(shape, 1.0 + size, np.float32),
-                    actual=np.full(shape, 1.0 + size, np.float32),
-                    floor_rms=1e-3,
-                ),
+                row(f"v{n}", 1, module=f"net.{n}"), comparison=one.rows[0].comparison
             )
-            for n, (shape, size) in enumerate(shapes)
+            for n, one in enumerate(made)
         ]
 
     before = run(record(*layers(((2, 8), 0), ((2, 8), 1))))

@@ -13,11 +13,10 @@ from harness.commands.release.gate import (
     gate_markdown,
 )
 from harness.core.outcome import Outcome
-from harness.judge.case import judge_case
 from harness.judge.known_gaps import Gap
-from harness.judge.policy import Policy
 from harness.report.runs.baseline import accept
 from harness.report.runs.diff import diff
+from tests.unit.found import verdicts_of
 from tests.unit.reports import CASE, chain, output, record
 from tests.unit.snapshots import exactly, run, verdict
 
@@ -37,18 +36,16 @@ def decided(
     before, after, tmp_path, *, gaps=(), stale=(), today=TODAY, why="", **about
 ):
     """What the gate says of `after`, compared with `before` as a baseline."""
-    tolerances = tmp_path / "tolerances.toml"
-    tolerances.write_text(
+    text = (
         '[mnn.fp32]\nwhy = "a test"\n'
         "outputs = { floors = 16.0 }\nlayers = { floors = 16.0 }\n"
     )
-    policy = Policy.load(tolerances)
     kept = run(before, **about)
     reviewed = accept(kept, name="digits", who="A. Reviewer", why=why, when=TODAY)
-    verdicts = [
-        judge_case(after, what, policy, gaps, min_coverage=0.5, today=today)
-        for what in dict.fromkeys(row.what for row in after.rows or before.rows)
-    ]
+    whats = dict.fromkeys(row.what for row in after.rows or before.rows)
+    verdicts = verdicts_of(
+        tmp_path, after, text=text, whats=whats, gaps=gaps, today=today
+    )
     told = [verdict(v.id, v.outcome.value, v.reason) for v in verdicts]
     later = run(after, verdicts=told, id_="2026-11-21T10-00-00")
     return decide(
