@@ -1,7 +1,5 @@
 """Weights that cannot be trusted are refused before anything native reads them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import struct

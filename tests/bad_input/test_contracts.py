@@ -4,8 +4,6 @@ Each network is a recipe of one's own whose *exported* copy is wrong, PyTorch's 
 One run takes them all, in both runtimes.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 

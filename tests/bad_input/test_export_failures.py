@@ -3,8 +3,6 @@
 The networks are recipes of one's own, written beside the suite; one run takes them all.
 """
 
-from __future__ import annotations
-
 import json
 import textwrap
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ PyTorch's module has a branch on a size, as real ones have for long texts and la
 pictures; tracing takes the side of the example and keeps no branch.
 """
 
-from __future__ import annotations
-
 import json
 
 import pytest

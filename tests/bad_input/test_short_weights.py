@@ -1,7 +1,5 @@
 """Weights beside a model that are not all there, before anything native reads them."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A word that means nothing here ends the run before it starts."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -3,8 +3,6 @@
 python -m tests.faults [--store FOLDER] [--faults NAME ... | --machine NAME | --table]
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

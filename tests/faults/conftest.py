@@ -1,7 +1,5 @@
 """Digits' components as they are deployed, ready to be tampered with."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What other machines and rewritten files came to: kept in reports/, told as tables."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What runs in child processes: the harness's own stages, with a fault in between."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path

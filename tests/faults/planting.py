@@ -1,7 +1,5 @@
 """Plant a fault and run its case: one function for each place that a fault goes in."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections.abc import Mapping

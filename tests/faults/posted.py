@@ -13,8 +13,6 @@ script ends with 1 for the difference, where only numpy and the one runtime can 
 imported. The results go to reports/posted.json as they come.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

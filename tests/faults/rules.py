@@ -1,7 +1,5 @@
 """Break one line of the harness in a process of its own, and run that file's tests."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import io

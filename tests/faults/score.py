@@ -1,7 +1,5 @@
 """What the catalogue and the clean runs add up to, as a table and as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -7,8 +7,6 @@ twice without operators run alone, as a trace has none: once with every value, a
 with what `parity bundle --layers stats` keeps of it.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A test stand: cases through the harness's own stages, judged as shipped."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rules of our own, broken on purpose: a test fails that is named after it."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

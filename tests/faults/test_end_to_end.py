@@ -3,8 +3,6 @@
 The pipelines are digits', the files are real, and so are the tolerances.
 """
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import asdict, replace
 

@@ -1,7 +1,5 @@
 """Tuned tolerances: fresh inputs stay within, planted faults are caught."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import asdict, replace
 from pathlib import Path

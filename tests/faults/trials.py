@@ -1,7 +1,5 @@
 """Every fault, in every runtime that it is planted in."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Exports that go wrong: in the exported module, or in the graph that is left."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Our own rules, each broken on purpose: the harness's tests must tell."""
 
-from __future__ import annotations
-
 from tests.faults.catalogue.fault import Fault, InRule, fault
 
 COMPARE, JUDGE = "harness/measure/compare.py", "harness/judge/value.py"

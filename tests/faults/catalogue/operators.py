@@ -1,7 +1,5 @@
 """Operators that compute something a little different: planted in exported graphs."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

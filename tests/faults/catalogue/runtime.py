@@ -1,7 +1,5 @@
 """Runtimes that go wrong, the file being right."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Operators with wrong constants, or fed wrongly: planted in exported graphs."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The strict reader returns right values, or an error with the line and the word."""
 
-from __future__ import annotations
-
 import pytest
 
 from harness.core.errors import SuiteError

@@ -1,7 +1,5 @@
 """Each key of the store has one whole entry, even after a crash or on a full disk."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

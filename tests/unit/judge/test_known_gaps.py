@@ -1,7 +1,5 @@
 """A known gap excuses exactly the failures that it states, unless it is stale."""
 
-from __future__ import annotations
-
 from datetime import date
 
 import pytest

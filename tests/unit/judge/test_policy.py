@@ -1,7 +1,5 @@
 """The tolerance of each value, and the entries that a policy file may not have."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

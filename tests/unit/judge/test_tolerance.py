@@ -1,7 +1,5 @@
 """Invalid tolerances are refused, and the tiers are in order."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Each kind of failure has its own outcome, and an unmeasured value never passes."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
