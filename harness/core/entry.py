@@ -159,11 +159,7 @@ def id_of(folder: Path) -> str:
 
 
 def seal(
-    folder: Path,
-    *,
-    kind: str,
-    key: Mapping[str, object],
-    meta: Mapping[str, object],
+    folder: Path, *, kind: str, key: Mapping[str, object], meta: Mapping[str, object]
 ) -> Mapping[str, FileRecord]:
     """Make a folder an entry: record every file, and write all of it to the disk.
 

@@ -12,14 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from harness.core.case import (
-    REFERENCE,
-    Case,
-    Component,
-    Device,
-    Source,
-    check_name,
-)
+from harness.core.case import REFERENCE, Case, Component, Device, Source, check_name
 from harness.core.entry import Entry
 from harness.core.record import SELF
 from harness.core.runtime import runtimes

@@ -15,14 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from harness.core.case import (
-    Case,
-    Device,
-    Group,
-    Sample,
-    sample_groups,
-    samples_of,
-)
+from harness.core.case import Case, Device, Group, Sample, sample_groups, samples_of
 from harness.core.entry import Entry
 from harness.core.errors import ParityError, SpecError, StageError, StoreError
 from harness.core.memory import Need

@@ -268,10 +268,7 @@ def weights_key(component: Component) -> dict[str, object]:
 
 
 def variant_key(
-    onnx: Entry,
-    variant: Variant,
-    native: str | None,
-    calibration: Sequence[Entry] = (),
+    onnx: Entry, variant: Variant, native: str | None, calibration: Sequence[Entry] = ()
 ) -> dict[str, object]:
     """Return the key of a deployed file, including its calibration inputs."""
     declared = runtime(variant.backend)

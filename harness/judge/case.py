@@ -40,12 +40,7 @@ from harness.judge.pipeline import picture_words
 from harness.judge.policy import JUDGED_WITHIN, Policy
 from harness.judge.rewritten_values import NONE, rewritten_message, rewritten_values
 from harness.judge.self_error import Own, own_errors, own_words, refusals
-from harness.judge.tolerance import (
-    FULL_PRECISION,
-    Tolerance,
-    first_tier,
-    first_tiers,
-)
+from harness.judge.tolerance import FULL_PRECISION, Tolerance, first_tier, first_tiers
 from harness.judge.value import JudgedRow, judge, max_floors
 from harness.measure.metrics import TUNED
 
@@ -294,10 +289,7 @@ def is_loss(checks: Collection[CaseVerdict]) -> bool:
 
 
 def _found(
-    record: CaseRecord,
-    what: str,
-    rows: Sequence[JudgedRow],
-    min_coverage: float,
+    record: CaseRecord, what: str, rows: Sequence[JudgedRow], min_coverage: float
 ) -> tuple[Outcome, str]:
     if record.failure is not None:
         return Outcome(record.failure.outcome), record.failure.message

@@ -6,10 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.core.case import (
-    ExportSettings,
-    Source,
-)
+from harness.core.case import ExportSettings, Source
 from harness.core.digest import digest_value
 from harness.core.runtime import runtimes
 from harness.core.settings import RUNS

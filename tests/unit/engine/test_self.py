@@ -2,14 +2,7 @@
 
 import pytest
 
-from harness.core.case import (
-    Case,
-    Device,
-    ExportSettings,
-    Sample,
-    Source,
-    Variant,
-)
+from harness.core.case import Case, Device, ExportSettings, Sample, Source, Variant
 from harness.core.record import LAYERS, OUTPUTS, SELF, load_record, save_record
 from harness.engine.engine import Engine
 from harness.engine.store import Store

@@ -121,9 +121,7 @@ def test_an_issue_may_be_a_number_and_the_optional_keys_may_be_absent(load):
             ENTRY + 'until = "soon"', "6: 'until' must be a date such as", id="no-date"
         ),
         pytest.param(
-            ENTRY + ENTRY,
-            "8: gap 'unet/mnn/fused/outputs' is already at ",
-            id="twice",
+            ENTRY + ENTRY, "8: gap 'unet/mnn/fused/outputs' is already at ", id="twice"
         ),
     ],
 )

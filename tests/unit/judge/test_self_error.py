@@ -88,8 +88,7 @@ def test_the_ratio_is_said_where_another_bound_decides(load):
         pytest.param(own(10, FP16), "was not measured", id="another-dtype"),
         pytest.param(
             replace(
-                own(10),
-                comparison=changed(own(10).comparison, nonfinite_mismatched=3),
+                own(10), comparison=changed(own(10).comparison, nonfinite_mismatched=3)
             ),
             "is not finite",
             id="overflow",

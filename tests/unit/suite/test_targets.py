@@ -170,10 +170,7 @@ REFUSED = {
         '[backend.onnxruntime]\nconverter = "1.20.1"\n',
         "unknown key 'converter'",
     ),
-    "no version": (
-        '[backend.mnn]\nversions = ["newest"]\n',
-        "'newest' is no version",
-    ),
+    "no version": ('[backend.mnn]\nversions = ["newest"]\n', "'newest' is no version"),
     "a range of converters": (
         '[backend.mnn]\nconverter = ">=3.4"\n',
         "'>=3.4' is no version",
@@ -258,11 +255,7 @@ def policy(tmp_path):
 def test_a_table_of_a_target_is_the_narrowest(policy, case, group, probe, tier):
     component, backend, variant = case.split("/")
     found = policy(TOLERANCES).for_probe(
-        component=component,
-        backend=backend,
-        variant=variant,
-        group=group,
-        probe=probe,
+        component=component, backend=backend, variant=variant, group=group, probe=probe
     )
 
     assert found.tier == tier
