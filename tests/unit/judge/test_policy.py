@@ -1,12 +1,14 @@
 """The tolerance of each value, and the entries that a policy file may not have."""
 
+from functools import partial
+
 import pytest
 from msgspec.structs import replace
 
 import harness.judge.policy
 from harness.core.errors import SpecError, SuiteError
-from harness.judge.policy import Policy
 from harness.judge.tolerance import TIERS, Tolerance, parse_changes
+from tests.unit.reports import policy_of
 
 WIDE = """\
 [mnn.fp32]
@@ -38,13 +40,7 @@ outputs = "exact"
 
 @pytest.fixture
 def load(tmp_path):
-    path = tmp_path / "tolerances.toml"
-
-    def load(text):
-        path.write_text(text)
-        return Policy.load(path)
-
-    return load
+    return partial(policy_of, tmp_path)
 
 
 def rule(policy, group="layers", probe="conv", module="", case="unet/mnn/fp32"):

@@ -1,13 +1,13 @@
 """Places where a runtime runs: the cases that they make, and what is refused."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from harness.core.errors import SuiteError
-from harness.judge.policy import Policy
-from harness.suite.suite import load_suite
+from tests.unit.reports import policy_of
 
 DIGITS = Path(__file__).parents[3] / "fixtures" / "digits"
 SUITE = f"""\
@@ -30,13 +30,8 @@ command = ["../envs/old/bin/python"]
 
 
 @pytest.fixture
-def load(tmp_path):
-    def load(text):
-        path = tmp_path / "parity.toml"
-        path.write_text(SUITE + text, encoding="utf-8")
-        return load_suite(path)
-
-    return load
+def load(load):
+    return lambda text: load(text, SUITE)
 
 
 PLACES = {
@@ -226,12 +221,7 @@ why = "float16 of attention"
 
 @pytest.fixture
 def policy(tmp_path):
-    def policy(text):
-        path = tmp_path / "tolerances.toml"
-        path.write_text(text, encoding="utf-8")
-        return Policy.load(path)
-
-    return policy
+    return partial(policy_of, tmp_path)
 
 
 @pytest.mark.parametrize(
