@@ -302,9 +302,9 @@ def decided(results: Sequence[Tried]) -> Conclusion:
     return Conclusion.SHIP if verdicts == {Conclusion.SHIP} else Conclusion.OPEN
 
 
-def interval(pictures: int, worse: int, alpha: float = ALPHA) -> tuple[float, float]:
+def interval(pictures: int, worse: int) -> tuple[float, float]:
     """Return the confidence interval of the share, valid wherever the drawing stops."""
-    limit = -math.log(alpha / 2)
+    limit = -math.log(ALPHA / 2)
     at = worse / pictures if pictures else 0.5
 
     def end(*, above: bool) -> float:
