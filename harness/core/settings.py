@@ -107,10 +107,7 @@ class Settings:
     def next_steps(self, run: str, suite: Path | None = None) -> NextSteps:
         """Return the options that give the next commands the same settings.
 
-        Args:
-            run: Name of the run.
-            suite: Suite that replaces the run's own, or None.
-
+        `suite` is given if it replaces the run's own.
         """
         changes = "".join(f" --set {shlex.quote(change)}" for change in self.changes)
         running = {

@@ -177,12 +177,7 @@ def try_claim(
 
 
 def claims_of(metrics: Mapping[str, float | None]) -> dict[str, tuple[Claim, ...]]:
-    """Return the claims of each metric.
-
-    Args:
-        metrics: Metric to the limit that the suite states; None without one.
-
-    """
+    """Return the claims of each metric, by the limit that the suite states, if any."""
     found: dict[str, tuple[Claim, ...]] = dict.fromkeys(metrics, CLAIMS)
     if READ in metrics:
         share = metrics[READ] or READ_SHARE
