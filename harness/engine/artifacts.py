@@ -315,13 +315,8 @@ class Artifacts:
     ) -> Effects:
         """Return the effects of rounded weights; make the trials if they are missing.
 
-        Args:
-            task: Name of the function that makes the trials.
-            given: The trials.
-            values: What decides the values that the trials move.
-            *rest: Further arguments of the function.
-            need: Memory that the trials need.
-
+        `task` makes the trials from `given` and the `rest`. `values` has what decides
+        the values that the trials move.
         """
 
         def build(folder: Path) -> Mapping[str, object]:

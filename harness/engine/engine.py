@@ -338,14 +338,8 @@ class Engine(AbstractContextManager["Engine"]):
     def bundle(self, case: Case, into: Path, layers: str) -> str:
         """Write what another machine needs to run a case into an empty folder.
 
-        Args:
-            case: The case; its files are deployed if they are missing.
-            into: The folder.
-            layers: ``all`` values of layers, ``stats``, or ``outputs`` alone.
-
-        Returns:
-            The digest of the first deployed file's entry, as a record has it.
-
+        `layers` is ``all`` values of layers, ``stats``, or ``outputs`` alone. This
+        returns the digest of the first deployed file's entry, as a record has it.
         """
         files = tuple(file for _, file in self._deployed(case))
         self._job(case, tasks.WRITE_BUNDLE, files, into, layers, what="bundle")
@@ -358,13 +352,10 @@ class Engine(AbstractContextManager["Engine"]):
     def output_effects(
         self, case: Case, trials: Sequence[Bits], only: Sequence[int] = ()
     ) -> Effects:
-        """Return the effects of rounded weights on a component's outputs.
+        """Return the effects of rounded weights on the outputs of a float32 case.
 
-        Args:
-            case: The component in the runtime's float32, with its samples.
-            trials: The layers that each trial rounds.
-            only: Numbers of the samples to run; empty for all.
-
+        Each trial rounds some layers. `only` has the numbers of the samples to run; it
+        is empty for all.
         """
         drawn = self._artifacts.inputs(case, case.samples)
         ids = [one.id for one in case.samples]
@@ -385,12 +376,9 @@ class Engine(AbstractContextManager["Engine"]):
     ) -> Effects:
         """Return the effects of rounded weights on a pipeline's latents and pictures.
 
-        Args:
-            drawing: The pipeline with the runtime's float32 file in `role`.
-            role: Role of the network whose weights are rounded.
-            trials: The layers that each trial rounds.
-            only: Numbers of the prompts to draw, one picture each; empty for all.
-
+        The pipeline has the runtime's float32 file in `role`. Each trial rounds some
+        of its layers. `only` has the numbers of the prompts to draw, one picture each;
+        it is empty for all.
         """
         case = dict(drawing.roles)[role]
         assert case is not None  # noqa: S101  # as above

@@ -113,14 +113,7 @@ def evidence(pictures: int, worse: int, share: float, *, above: bool) -> float:
 
     The exponential of this number is a nonnegative supermartingale of mean 1 wherever
     the truth is the opposite. By Ville's inequality it ever reaches ``1 / alpha`` with
-    a probability of at most alpha.
-
-    Args:
-        pictures: Number of pictures.
-        worse: Number of worse pictures among them.
-        share: The share in question.
-        above: Whether the evidence is for a larger share; otherwise for a smaller one.
-
+    a probability of at most alpha. `worse` of the `pictures` were worse.
     """
     if above:  # the same question, asked about the other pictures
         return evidence(pictures, pictures - worse, 1.0 - share, above=False)
@@ -142,13 +135,8 @@ def try_claim(
     """Test a claim on pictures in the order in which they were drawn.
 
     The first moment at which the evidence suffices decides; later pictures change
-    nothing. Ratios that are NaN count as worse.
-
-    Args:
-        claim: The claim.
-        ratios: Error over limit of each picture.
-        wrong_alarm: Largest probability of DO NOT SHIP although the claim holds.
-
+    nothing. A ratio is the error over the limit of a picture; NaN counts as worse.
+    `wrong_alarm` is the largest probability of DO NOT SHIP although the claim holds.
     """
     enough_bad, enough_good = -math.log(wrong_alarm), -math.log(ALPHA)
     verdict, pictures, worse = Conclusion.OPEN, 0, 0

@@ -87,12 +87,7 @@ def complaints(
 ) -> Iterator[str]:
     """Yield complaints about gaps and tolerances that a whole run did not use.
 
-    Args:
-        checks: Case and check of everything in the suite.
-        policy: Tolerances of the suite.
-        gaps: Known gaps of the suite.
-        records: Records of the run for this suite.
-
+    `checks` has case and check of everything in the suite.
     """
     ids = [f"{case}/{what}" for case, what in checks]
     for gap in unmatched(gaps, ids):
