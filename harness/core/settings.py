@@ -42,11 +42,8 @@ class NextSteps:
     def lines(self, name: str, case: str, suite: str) -> Iterator[Line]:
         """Yield lines with the commands that show a case's values and explain them.
 
-        Args:
-            name: Name of the case in the run.
-            case: Id of the case in the suite; empty if nothing can be explained.
-            suite: Path of the suite.
-
+        `name` is that of the case in the run. `case` is its id in the suite; it is
+        empty if nothing can be explained.
         """
         yield Line(text=f" all layers  {self.show(name)}", tone="quiet")
         if case:

@@ -339,13 +339,8 @@ def first_divergence(
     ran on the reference's inputs, it is the earliest operator whose local error is out
     of tolerance. Otherwise it is the earliest one whose inputs are all within
     tolerance. Several samples may each have one. Then the earliest in the program
-    counts, and among equals the largest.
-
-    Args:
-        rows: Every judged row of the check.
-        failing: Those that are out of tolerance.
-        origins: Operators whose local error is out of tolerance.
-
+    counts, and among equals the largest. `origins` are the operators whose local error
+    is out of tolerance.
     """
     if not failing:
         return None, ()

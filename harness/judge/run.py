@@ -19,13 +19,10 @@ def exit_code(
     stale: Sequence[str] = (),
     required: Collection[str] = (),
 ) -> int:
-    """Return the exit code of a run.
+    """Return the exit code of a run, from the verdicts of all its checks.
 
-    Args:
-        verdicts: Verdicts of all checks.
-        stale: Complaints about the files that describe the run.
-        required: Runtimes that may not be skipped.
-
+    `stale` are complaints about the files that describe the run. The `required`
+    runtimes may not be skipped.
     """
     told = [verdict for verdict in verdicts if not skipped(verdict, required)]
     bad = [verdict for verdict in told if not verdict.outcome.passed]
