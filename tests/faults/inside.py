@@ -44,7 +44,8 @@ def run_wrapped(  # noqa: PLR0917  # what `run_candidate` gets, and `wrap`
     return run_candidate(case, component, device, backend, deployed)
 
 
-def run_peers(
+def run_peers(  # what `run_candidate` gets, one file and `wrap`
+    _case: str,
     component: Component,
     device: Device,
     backend: str,

@@ -120,13 +120,5 @@ def _converted(stand: Stand, case: Case, script: str, folder: str) -> Deployed:
     program.write_text(f"#!{sys.executable}\n{script}\n", encoding="utf-8")
     program.chmod(0o700)
     graph, readings = stand.exported(case)
-    artifacts = Artifacts(
-        Store(root=Path(folder) / "s"), stand.worker_pool, str(program)
-    )
-    artifact, model = artifacts.deploy(case, graph)
-    return Deployed(
-        artifact=artifact,
-        model=model,
-        probes=graph.file(export_files.PROBES),
-        readings=readings,
-    )
+    store, pool = Store(root=Path(folder) / "s"), stand.artifacts.worker_pool
+    return Artifacts(store, pool, str(program)).deployed(case, graph, readings)

@@ -59,10 +59,7 @@ def first_of(trial):
 
 def scored(root, faults):
     """Yield each fault, its runtime, and where values and sketches see it first."""
-    with (
-        Stand(root, isolate=False) as whole,
-        SketchStand(root, isolate=False) as brief,
-    ):
+    with Stand(root, isolate=False) as whole, SketchStand(root, isolate=False) as brief:
         for fault, backend in faults:
             one, two = (plant(stand, fault, backend) for stand in (whole, brief))
             yield fault.name, backend, first_of(one), first_of(two)
