@@ -243,9 +243,7 @@ class Component:
     def sizes(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
         """Return the size of each symbol that stands alone in an input's shape.
 
-        Args:
-            shapes: Shape of each input, by name.
-
+        `shapes` has the shape of each input, by name.
         """
         return {
             size: shapes[spec.name][axis]

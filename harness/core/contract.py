@@ -182,19 +182,13 @@ def unfreeze(component: Component, symbols: Collection[str]) -> str:
 
 
 def beyond(spec: TensorSpec, low: float, high: float) -> str:
-    """Return a message if values leave an input's range, or an empty text.
+    """Return a message if values from `low` to `high` leave an input's range, or "".
 
     >>> hint = TensorSpec(name="controlnet_cond", shape=("batch",), draw="hint")
     >>> beyond(hint, 0.0, 255.0)
     "'controlnet_cond' holds values from 0 to 1, and is given 0 to 255"
     >>> beyond(hint, 0.0, 1.0)
     ''
-
-    Args:
-        spec: Input whose `draw` decides the range.
-        low: Smallest of the values.
-        high: Largest of the values.
-
     """
     least, most = VALUE_RANGES.get(spec.draw, (-math.inf, math.inf))
     # NaN passes here: both comparisons are false. It is judged in the outputs.

@@ -46,7 +46,6 @@ class Entry:
         meta: Notes of the stage that made it.
         files: Size and digest of each file, by its relative POSIX name.
         made_by: Version of each tool in the process that made it.
-        created: UTC time, ISO 8601.
         used_s: Time when it was last found, in seconds since 1970.
 
     """
@@ -58,7 +57,6 @@ class Entry:
     meta: Mapping[str, object] = field(repr=False)
     files: Mapping[str, FileRecord] = field(repr=False)
     made_by: Mapping[str, str] = field(repr=False)
-    created: str
     used_s: float
 
     @property
@@ -159,11 +157,7 @@ def id_of(folder: Path) -> str:
 
 
 def seal(
-    folder: Path,
-    *,
-    kind: str,
-    key: Mapping[str, object],
-    meta: Mapping[str, object],
+    folder: Path, *, kind: str, key: Mapping[str, object], meta: Mapping[str, object]
 ) -> Mapping[str, FileRecord]:
     """Make a folder an entry: record every file, and write all of it to the disk.
 
@@ -238,7 +232,6 @@ def read_entry(folder: Path) -> Entry:
             meta=record["meta"],
             files={name: FileRecord(**item) for name, item in record["files"].items()},
             made_by=record["made_by"],
-            created=record["created"],
             used_s=used_s,
         )
     except _UNREADABLE as error:

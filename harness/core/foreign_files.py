@@ -52,12 +52,7 @@ def check_whole(path: Path, kind: str, subject: str) -> None:
     """Refuse a model file if another file does not hold all of its weights.
 
     Call this before a converter or a runtime reads the file: some of them read past the
-    end of the weights.
-
-    Args:
-        path: The model file.
-        kind: ``onnx``, or the name of a runtime's own format.
-        subject: Begin of the message.
+    end of the weights. The message begins with `subject`.
 
     Raises:
         StageError: Weights are missing. The outcome is ``load``; the message names

@@ -12,14 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from harness.core.case import (
-    REFERENCE,
-    Case,
-    Component,
-    Device,
-    Source,
-    check_name,
-)
+from harness.core.case import REFERENCE, Case, Component, Device, Source, check_name
 from harness.core.entry import Entry
 from harness.core.record import SELF
 from harness.core.runtime import runtimes
@@ -414,10 +407,7 @@ class AppSetting:
 def other_settings(pipeline: Pipeline, scaling_factor: float) -> Iterator[AppSetting]:
     """Yield the settings in which the app differs from the reference.
 
-    Args:
-        pipeline: The pipeline with its app.
-        scaling_factor: Scaling factor of the checkpoint's VAE.
-
+    `scaling_factor` is that of the checkpoint's VAE.
     """
     app = pipeline.app
     factor, guidance = app.scaling_factor, app.guidance_scale

@@ -221,9 +221,7 @@ class CaseRecord:
     def to_json(self, *, brief: bool = False) -> dict[str, Any]:
         """Return strict JSON values, with probes and rows as columns.
 
-        Args:
-            brief: Whether to write only the columns that a baseline keeps.
-
+        A `brief` record has only the columns that a baseline keeps.
         """
         data = {
             name: strict(getattr(self, name))

@@ -42,11 +42,8 @@ class NextSteps:
     def lines(self, name: str, case: str, suite: str) -> Iterator[Line]:
         """Yield lines with the commands that show a case's values and explain them.
 
-        Args:
-            name: Name of the case in the run.
-            case: Id of the case in the suite; empty if nothing can be explained.
-            suite: Path of the suite.
-
+        `name` is that of the case in the run. `case` is its id in the suite; it is
+        empty if nothing can be explained.
         """
         yield Line(text=f" all layers  {self.show(name)}", tone="quiet")
         if case:
@@ -107,10 +104,7 @@ class Settings:
     def next_steps(self, run: str, suite: Path | None = None) -> NextSteps:
         """Return the options that give the next commands the same settings.
 
-        Args:
-            run: Name of the run.
-            suite: Suite that replaces the run's own, or None.
-
+        `suite` is given if it replaces the run's own.
         """
         changes = "".join(f" --set {shlex.quote(change)}" for change in self.changes)
         running = {

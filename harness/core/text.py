@@ -211,10 +211,7 @@ def operator(op: str) -> str:
 def case_line(case: str, checks: Mapping[str, Mapping[str, str]]) -> Line:
     """Return the line of one case, with a short result of each check.
 
-    Args:
-        case: Id of the case.
-        checks: Properties of each check, as a test or a run reports them.
-
+    `checks` has the properties of each check, as a test or a run reports them.
     """
     words, place, tone, mark = [], "", "good", "✓"
     for what, told in checks.items():

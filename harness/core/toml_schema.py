@@ -221,10 +221,7 @@ def _is(value: object, kind: inspect.Type) -> bool:
 def json_schema(kind: type[Keys], *more: type[Keys]) -> dict[str, Any]:
     """Return the JSON Schema of a file, with the docstrings' descriptions.
 
-    Args:
-        kind: The struct of the whole file.
-        more: Structs to which the caller refers by ``#/$defs/`` and their names.
-
+    The caller refers to `more` structs by ``#/$defs/`` and their names.
     """
     kinds = (kind, *more)
     (root, *_), defs = msgspec.json.schema_components(kinds, ref_template=REFERENCE)

@@ -40,12 +40,7 @@ from harness.engine.needs import drawing_need
 from harness.engine.store import Store
 from harness.engine.worker_pool import WorkerPool
 from harness.recipes import RECIPES
-from harness.suite.forecast import (
-    CONVERT,
-    file_weights,
-    need_of,
-    stored_weights,
-)
+from harness.suite.forecast import CONVERT, file_weights, need_of, stored_weights
 
 _NOTHING = Comparison(expected_shape=())
 _EFFECTS = "effects.msgpack"
@@ -320,13 +315,8 @@ class Artifacts:
     ) -> Effects:
         """Return the effects of rounded weights; make the trials if they are missing.
 
-        Args:
-            task: Name of the function that makes the trials.
-            given: The trials.
-            values: What decides the values that the trials move.
-            *rest: Further arguments of the function.
-            need: Memory that the trials need.
-
+        `task` makes the trials from `given` and the `rest`. `values` has what decides
+        the values that the trials move.
         """
 
         def build(folder: Path) -> Mapping[str, object]:
@@ -428,12 +418,7 @@ class Artifacts:
         return _each_self(case.within, rows)
 
     def _measure_self(
-        self,
-        task: str,
-        *arguments: object,
-        subject: str,
-        dtype: str,
-        need: Need | None,
+        self, task: str, *arguments: object, subject: str, dtype: str, need: Need | None
     ) -> float:
         """Run PyTorch in fewer bits, and return the seconds that it took."""
         result = self.worker_pool.job(

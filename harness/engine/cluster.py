@@ -79,9 +79,6 @@ class Place:
     def engine(self, tell: Tell | None) -> Iterator[tuple[Engine, Path]]:
         """Give the engine of this process, and the folder of its pictures.
 
-        Args:
-            tell: Receives the progress of the stages.
-
         Raises:
             ParityError: The harness here has another version.
             StageError: The store cannot be opened here.
@@ -255,11 +252,7 @@ class Elsewhere(AbstractContextManager["Elsewhere"]):
     ) -> None:
         """Run a case, and hand over its record or the error.
 
-        Args:
-            record: The record to come.
-            case: The case.
-            took_s: Seconds of what was made ahead and belongs to this record, by kind.
-
+        `took_s` has the seconds of what was made ahead for this record, by kind.
         """
         try:
             ran = self.submit(case)

@@ -15,14 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from harness.core.case import (
-    Case,
-    Device,
-    Group,
-    Sample,
-    sample_groups,
-    samples_of,
-)
+from harness.core.case import Case, Device, Group, Sample, sample_groups, samples_of
 from harness.core.entry import Entry
 from harness.core.errors import ParityError, SpecError, StageError, StoreError
 from harness.core.memory import Need
@@ -54,6 +47,9 @@ Fields = dict[str, Any]
 
 class Engine(AbstractContextManager["Engine"]):
     """Run cases; a context manager that ends its jobs.
+
+    `prepare` and `export` report no failure, and a record has the failure of its run.
+    Every other method raises `ParityError` if a stage ended without an answer.
 
     Args:
         store: The store that keeps artifacts.
@@ -129,10 +125,6 @@ class Engine(AbstractContextManager["Engine"]):
         As many as `jobs` run at once. The function must not call `each` itself, because
         it would wait for the thread that it holds. Whoever is interrupted meanwhile
         closes the engine, which ends what runs and drops what waits.
-
-        Raises:
-            ParityError: A stage ended without an answer.
-
         """
         begun = [self._pool.submit(function, one) for one in items]
         return [one.result() for one in begun]
@@ -307,32 +299,18 @@ class Engine(AbstractContextManager["Engine"]):
         )
 
     def references(self, case: Case) -> Iterator[tuple[Path, tuple[Reading, ...]]]:
-        """Yield each graph's probe table and its samples' references.
-
-        Raises:
-            ParityError: A stage ended without an answer.
-
-        """
+        """Yield each graph's probe table and its samples' references."""
         for _, graph, readings in self._prepared(case):
             yield graph.file(export_files.PROBES), readings
 
     def drawing(self, case: PipelineCase) -> tuple[Entry, Entry]:
-        """Return a pipeline's stored inputs and PyTorch's drawing; make missing ones.
-
-        Raises:
-            ParityError: A stage ended without an answer.
-
-        """
+        """Return a pipeline's inputs and PyTorch's drawing; make missing ones."""
         return self._artifacts.draw(case.pipeline, case.device, {})
 
     def excerpt(self, case: Case, sample: Sample, spot: Spot) -> Excerpt:
         """Return the excerpt around one value of a case's graph, as a separate case.
 
         The sample gives the values of the reference.
-
-        Raises:
-            ParityError: A stage ended without an answer.
-
         """
         case, graph, reading = self._one(case, sample)
         entry = self._artifacts.excerpt(case, graph, reading, spot)
@@ -360,44 +338,24 @@ class Engine(AbstractContextManager["Engine"]):
     def bundle(self, case: Case, into: Path, layers: str) -> str:
         """Write what another machine needs to run a case into an empty folder.
 
-        Args:
-            case: The case; its files are deployed if they are missing.
-            into: The folder.
-            layers: ``all`` values of layers, ``stats``, or ``outputs`` alone.
-
-        Returns:
-            The digest of the first deployed file's entry, as a record has it.
-
-        Raises:
-            ParityError: A stage ended without an answer.
-
+        `layers` is ``all`` values of layers, ``stats``, or ``outputs`` alone. This
+        returns the digest of the first deployed file's entry, as a record has it.
         """
         files = tuple(file for _, file in self._deployed(case))
         self._job(case, tasks.WRITE_BUNDLE, files, into, layers, what="bundle")
         return files[0].artifact.key_digest
 
     def file(self, case: Case) -> tuple[Entry, str]:
-        """Return a case's deployed file: its store entry, and its name in there.
-
-        Raises:
-            ParityError: A stage ended without an answer.
-
-        """
+        """Return a case's deployed file: its store entry, and its name in there."""
         return self._artifacts.deploy(case, self._artifacts.export(case))
 
     def output_effects(
         self, case: Case, trials: Sequence[Bits], only: Sequence[int] = ()
     ) -> Effects:
-        """Return the effects of rounded weights on a component's outputs.
+        """Return the effects of rounded weights on the outputs of a float32 case.
 
-        Args:
-            case: The component in the runtime's float32, with its samples.
-            trials: The layers that each trial rounds.
-            only: Numbers of the samples to run; empty for all.
-
-        Raises:
-            ParityError: A stage ended without an answer.
-
+        Each trial rounds some layers. `only` has the numbers of the samples to run; it
+        is empty for all.
         """
         drawn = self._artifacts.inputs(case, case.samples)
         ids = [one.id for one in case.samples]
@@ -418,15 +376,9 @@ class Engine(AbstractContextManager["Engine"]):
     ) -> Effects:
         """Return the effects of rounded weights on a pipeline's latents and pictures.
 
-        Args:
-            drawing: The pipeline with the runtime's float32 file in `role`.
-            role: Role of the network whose weights are rounded.
-            trials: The layers that each trial rounds.
-            only: Numbers of the prompts to draw, one picture each; empty for all.
-
-        Raises:
-            ParityError: A stage ended without an answer.
-
+        The pipeline has the runtime's float32 file in `role`. Each trial rounds some
+        of its layers. `only` has the numbers of the prompts to draw, one picture each;
+        it is empty for all.
         """
         case = dict(drawing.roles)[role]
         assert case is not None  # noqa: S101  # as above
@@ -456,12 +408,7 @@ class Engine(AbstractContextManager["Engine"]):
         )
 
     def isolate(self, case: Case, sample: Sample) -> tuple[Row, ...]:
-        """Run a case's operators on the reference's own inputs, for one sample.
-
-        Raises:
-            ParityError: A stage ended without an answer.
-
-        """
+        """Run a case's operators on the reference's own inputs, for one sample."""
         case, graph, reading = self._one(case, sample)
         file = self._artifacts.deployed(case, graph, [reading])
         what = "on the reference's inputs"

@@ -140,11 +140,6 @@ class Queue:
 
     What cases share is made ahead of them, as long as fewer cases than can run at once
     have theirs.
-
-    Args:
-        engine: It submits the tasks.
-        groups: The cases in groups.
-
     """
 
     def __init__(self, engine: Elsewhere, groups: Iterable[CaseGroup]) -> None:

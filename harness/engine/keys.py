@@ -126,9 +126,10 @@ def onnx_key(
 ) -> dict[str, object]:
     """Return the key of an exported graph, or of a foreign one."""
     if component.foreign:
+        kind, path = component.foreign.files[0]  # values are matched with this one
         return {
             "component": _component(component),
-            "taken": _taken(component.foreign),
+            "taken": _digest_of(path, kind),
             "names": dict(component.foreign.names),
             "export": asdict(settings),
             "code": code_digest(_FOREIGN),
@@ -268,10 +269,7 @@ def weights_key(component: Component) -> dict[str, object]:
 
 
 def variant_key(
-    onnx: Entry,
-    variant: Variant,
-    native: str | None,
-    calibration: Sequence[Entry] = (),
+    onnx: Entry, variant: Variant, native: str | None, calibration: Sequence[Entry] = ()
 ) -> dict[str, object]:
     """Return the key of a deployed file, including its calibration inputs."""
     declared = runtime(variant.backend)
@@ -311,12 +309,6 @@ def converted_key(component: Component, kind: str) -> dict[str, object]:
         "code": [code_digest(_FOREIGN), _runtime_code(owner)],
         "tools": builds(owner.distributions),
     }
-
-
-def _taken(taken: ForeignModel) -> str:
-    """Return a digest of the file that values are matched with."""
-    kind, path = taken.files[0]
-    return _digest_of(path, kind)
 
 
 def _digest_of(path: Path | None, kind: str) -> str:

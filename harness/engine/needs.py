@@ -116,10 +116,7 @@ def devices_of(case: Tested, step: TaskStep) -> Iterator[Device]:
 def needs_of(case: Tested, step: TaskStep, weigh: Weigh) -> Iterator[Need | None]:
     """Yield the memory of each stage of a step of a case; None if it is unknown.
 
-    Args:
-        case: The case.
-        step: The step, for an empty store.
-        weigh: Returns the bytes of a component's weights.
+    The store is taken to be empty.
 
     Raises:
         ParityError: A checkpoint cannot be read.

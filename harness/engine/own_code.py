@@ -23,10 +23,7 @@ def own_code(name: str) -> tuple[list[Path], set[str]]:
     The files are those of the user. Those of installed packages are left out, unless
     the module itself is in one: then the rest of that package counts. A module that is
     imported while a function runs counts too. One that is named by a text only, as
-    `importlib.import_module` takes, does not.
-
-    Args:
-        name: Name of the module. It may be absent; then there are no files.
+    `importlib.import_module` takes, does not. An absent module has no files.
 
     Returns:
         The files, sorted; and the outermost names of the installed packages.

@@ -56,16 +56,13 @@ class RayExecutor(Executor):
         self._closed = threading.Event()
         self._ended: BaseException | None = None
         self._remote = self._ray.remote(max_retries=_RETRIES)(_called)
-        self._board = self._board_here()
+        # The board is on this process's own node, which does not end before it.
+        here = _if_alive(self._ray.get_runtime_context().get_node_id())
+        board = self._ray.remote(num_cpus=0, max_restarts=-1)(_Board)
+        self._board = board.options(scheduling_strategy=here).remote()
         self.width = _width(self._nodes())
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
-
-    def _board_here(self) -> Any:  # noqa: ANN401  # an actor
-        """Return a board on this process's own node, which does not end before it."""
-        here = _if_alive(self._ray.get_runtime_context().get_node_id())
-        made = self._ray.remote(num_cpus=0, max_restarts=-1)(_Board)
-        return made.options(scheduling_strategy=here).remote()
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:  # noqa: ANN401  # its base says so
         """Start a task; return its result to come.

@@ -243,12 +243,9 @@ class Report:
         }
 
     def only(self, keep: Callable[[str, str], bool]) -> Report:
-        """Return the report with only the checks that are kept.
+        """Return the report with the checks that are kept, and the cases that have any.
 
-        Args:
-            keep: Function of a case's name and a check that returns whether to keep the
-                check. A case without checks is removed.
-
+        `keep` gets a case's name and a check.
         """
         ends = {
             (suite, case, what): end
@@ -301,14 +298,7 @@ def read_report(path: Path) -> dict[str, Any]:
 
 
 def report_of(data: Mapping[str, Any], path: Path, *, brief: bool = False) -> Report:
-    """Return the report from its JSON.
-
-    Args:
-        data: The JSON.
-        path: Path of its file.
-        brief: Whether it is a baseline's JSON, which has fewer columns.
-
-    """
+    """Return the report from the JSON of its file; a baseline's is `brief`."""
     records = [CaseRecord.from_json(case, brief=brief) for case in data["cases"]]
     ends = {}
     for verdict in data["verdicts"]:

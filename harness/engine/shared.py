@@ -97,7 +97,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """A shared store.
+    """A shared store; each method raises `StoreError` if it cannot be read or written.
 
     Attributes:
         url: Its URL, as fsspec reads it.
@@ -165,12 +165,7 @@ class Shared:
             files.mv(part, path)
 
     def fetch(self, name: str, into: Path) -> bool:
-        """Copy an entry's files into an empty folder; return whether it is there.
-
-        Raises:
-            StoreError: The store cannot be read.
-
-        """
+        """Copy an entry's files into an empty folder; return whether it is there."""
         archive = into.with_name(f"{into.name}.tar")
         wait = _Wait(self.url, f"is asked for {name}")
 
@@ -196,12 +191,7 @@ class Shared:
         return True
 
     def put(self, name: str, folder: Path, archive: Path) -> None:
-        """Copy an entry's folder there, by way of an archive, unless it is there.
-
-        Raises:
-            StoreError: The store cannot be written.
-
-        """
+        """Copy an entry's folder there, by way of an archive, unless it is there."""
         wait = _Wait(self.url, f"gets {name}")
 
         def put() -> None:
@@ -227,12 +217,7 @@ class Shared:
             archive.unlink(missing_ok=True)
 
     def entries(self) -> Iterator[Stored]:
-        """Yield every entry.
-
-        Raises:
-            StoreError: The store cannot be read.
-
-        """
+        """Yield every entry."""
         files, home = self._home()
         found: dict[str, dict[str, Any]] = self._tried(
             _Wait(self.url, "is listed"),
@@ -249,12 +234,7 @@ class Shared:
             yield Stored(name=name, size_bytes=about["size"], made_s=float(made_s))
 
     def prune(self, max_bytes: int) -> list[Stored]:
-        """Remove entries, the longest there first, until the rest is small enough.
-
-        Raises:
-            StoreError: The store cannot be read or written.
-
-        """
+        """Remove entries, the longest there first, until the rest is small enough."""
         entries = sorted(self.entries(), key=lambda entry: entry.made_s)
         rest_bytes = sum(entry.size_bytes for entry in entries)
         removed = []

@@ -173,10 +173,7 @@ class WorkerPool:
             if self.on_progress is not None:
                 self.on_progress(
                     Progress(
-                        stage=stage,
-                        subject=subject,
-                        detail=detail,
-                        on_target=on_target,
+                        stage=stage, subject=subject, detail=detail, on_target=on_target
                     )
                 )
 

@@ -40,12 +40,7 @@ from harness.judge.pipeline import picture_words
 from harness.judge.policy import JUDGED_WITHIN, Policy
 from harness.judge.rewritten_values import NONE, rewritten_message, rewritten_values
 from harness.judge.self_error import Own, own_errors, own_words, refusals
-from harness.judge.tolerance import (
-    FULL_PRECISION,
-    Tolerance,
-    first_tier,
-    first_tiers,
-)
+from harness.judge.tolerance import FULL_PRECISION, Tolerance, first_tier, first_tiers
 from harness.judge.value import JudgedRow, judge, max_floors
 from harness.measure.metrics import TUNED
 
@@ -294,10 +289,7 @@ def is_loss(checks: Collection[CaseVerdict]) -> bool:
 
 
 def _found(
-    record: CaseRecord,
-    what: str,
-    rows: Sequence[JudgedRow],
-    min_coverage: float,
+    record: CaseRecord, what: str, rows: Sequence[JudgedRow], min_coverage: float
 ) -> tuple[Outcome, str]:
     if record.failure is not None:
         return Outcome(record.failure.outcome), record.failure.message
@@ -347,13 +339,8 @@ def first_divergence(
     ran on the reference's inputs, it is the earliest operator whose local error is out
     of tolerance. Otherwise it is the earliest one whose inputs are all within
     tolerance. Several samples may each have one. Then the earliest in the program
-    counts, and among equals the largest.
-
-    Args:
-        rows: Every judged row of the check.
-        failing: Those that are out of tolerance.
-        origins: Operators whose local error is out of tolerance.
-
+    counts, and among equals the largest. `origins` are the operators whose local error
+    is out of tolerance.
     """
     if not failing:
         return None, ()

@@ -113,14 +113,7 @@ def evidence(pictures: int, worse: int, share: float, *, above: bool) -> float:
 
     The exponential of this number is a nonnegative supermartingale of mean 1 wherever
     the truth is the opposite. By Ville's inequality it ever reaches ``1 / alpha`` with
-    a probability of at most alpha.
-
-    Args:
-        pictures: Number of pictures.
-        worse: Number of worse pictures among them.
-        share: The share in question.
-        above: Whether the evidence is for a larger share; otherwise for a smaller one.
-
+    a probability of at most alpha. `worse` of the `pictures` were worse.
     """
     if above:  # the same question, asked about the other pictures
         return evidence(pictures, pictures - worse, 1.0 - share, above=False)
@@ -142,13 +135,8 @@ def try_claim(
     """Test a claim on pictures in the order in which they were drawn.
 
     The first moment at which the evidence suffices decides; later pictures change
-    nothing. Ratios that are NaN count as worse.
-
-    Args:
-        claim: The claim.
-        ratios: Error over limit of each picture.
-        wrong_alarm: Largest probability of DO NOT SHIP although the claim holds.
-
+    nothing. A ratio is the error over the limit of a picture; NaN counts as worse.
+    `wrong_alarm` is the largest probability of DO NOT SHIP although the claim holds.
     """
     enough_bad, enough_good = -math.log(wrong_alarm), -math.log(ALPHA)
     verdict, pictures, worse = Conclusion.OPEN, 0, 0
@@ -177,12 +165,7 @@ def try_claim(
 
 
 def claims_of(metrics: Mapping[str, float | None]) -> dict[str, tuple[Claim, ...]]:
-    """Return the claims of each metric.
-
-    Args:
-        metrics: Metric to the limit that the suite states; None without one.
-
-    """
+    """Return the claims of each metric, by the limit that the suite states, if any."""
     found: dict[str, tuple[Claim, ...]] = dict.fromkeys(metrics, CLAIMS)
     if READ in metrics:
         share = metrics[READ] or READ_SHARE
@@ -302,9 +285,9 @@ def decided(results: Sequence[Tried]) -> Conclusion:
     return Conclusion.SHIP if verdicts == {Conclusion.SHIP} else Conclusion.OPEN
 
 
-def interval(pictures: int, worse: int, alpha: float = ALPHA) -> tuple[float, float]:
+def interval(pictures: int, worse: int) -> tuple[float, float]:
     """Return the confidence interval of the share, valid wherever the drawing stops."""
-    limit = -math.log(alpha / 2)
+    limit = -math.log(ALPHA / 2)
     at = worse / pictures if pictures else 0.5
 
     def end(*, above: bool) -> float:

@@ -39,10 +39,7 @@ Weight = Mapping[str, Any]
 def graph_finding(record: CaseRecord, *, failing: bool) -> tuple[Outcome, str] | None:
     """Return the outcome and message of a case's graphs, or None.
 
-    Args:
-        record: Record of the case.
-        failing: Whether an output is out of tolerance.
-
+    `failing` says whether an output is out of tolerance.
     """
     lenient = bool(record.foreign) and not failing
     for graph in record.graphs:

@@ -19,13 +19,10 @@ def exit_code(
     stale: Sequence[str] = (),
     required: Collection[str] = (),
 ) -> int:
-    """Return the exit code of a run.
+    """Return the exit code of a run, from the verdicts of all its checks.
 
-    Args:
-        verdicts: Verdicts of all checks.
-        stale: Complaints about the files that describe the run.
-        required: Runtimes that may not be skipped.
-
+    `stale` are complaints about the files that describe the run. The `required`
+    runtimes may not be skipped.
     """
     told = [verdict for verdict in verdicts if not skipped(verdict, required)]
     bad = [verdict for verdict in told if not verdict.outcome.passed]
@@ -87,12 +84,7 @@ def complaints(
 ) -> Iterator[str]:
     """Yield complaints about gaps and tolerances that a whole run did not use.
 
-    Args:
-        checks: Case and check of everything in the suite.
-        policy: Tolerances of the suite.
-        gaps: Known gaps of the suite.
-        records: Records of the run for this suite.
-
+    `checks` has case and check of everything in the suite.
     """
     ids = [f"{case}/{what}" for case, what in checks]
     for gap in unmatched(gaps, ids):

@@ -138,13 +138,8 @@ class Tolerance(BoundFields, frozen=True, kw_only=True):
     ) -> tuple[str, ...]:
         """Return the bounds that are looser here: ``floors 40 for 16``.
 
-        A bound that only `other` states is listed as ``no floors``.
-
-        Args:
-            other: Tolerance to compare with.
-            stated_only: Whether to skip bounds that `other` states and this tolerance
-                does not.
-
+        A bound that only `other` states is listed as ``no floors``, or left out if
+        `stated_only`.
         """
         looser = list(self._looser_within(other, stated_only=stated_only))
         for name in BOUNDS:
@@ -269,11 +264,9 @@ def first_tiers() -> Mapping[str, str]:
 
 
 def first_tier(made: Collection[str]) -> str:
-    """Return the first tier of something that is made of built-in variants.
+    """Return the loosest of the first tiers of built-in variants.
 
-    Args:
-        made: Built-in variants, with the names of `first_tiers`. The loosest of their
-            tiers is returned.
+    They are named as in `first_tiers`.
 
     >>> first_tier(["mnn.fp32", "onnxruntime.fp16"]), first_tier([])
     ('relaxed', 'standard')

@@ -186,10 +186,7 @@ def discover(source: Source) -> tuple[str, ...]:
 
 
 def describe(
-    name: str,
-    recipe: str,
-    source: Source,
-    options: Options | None = None,
+    name: str, recipe: str, source: Source, options: Options | None = None
 ) -> Component:
     """Return the component `name`, made from a recipe and a configuration.
 

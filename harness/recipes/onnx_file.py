@@ -101,11 +101,7 @@ def realistic(component: Component, shapes: Sizes, step: int, rng: Rng) -> Drawn
 
 
 def _draw(
-    spec: TensorSpec,
-    shape: tuple[int, ...],
-    step: int,
-    below: int,
-    rng: Rng,
+    spec: TensorSpec, shape: tuple[int, ...], step: int, below: int, rng: Rng
 ) -> np.ndarray:
     import numpy as np
 

@@ -56,9 +56,7 @@ def _class_of(home: Path) -> str:
 def load_tokenizer(home: Path, kind: str = "AutoTokenizer") -> Any | None:
     """Return the tokenizer in a folder, or None if the folder has no tokenizer files.
 
-    Args:
-        home: The folder.
-        kind: Name of the transformers class that reads it.
+    `kind` is the class of transformers that reads it.
 
     Raises:
         SuiteError: There are files, and transformers makes no tokenizer from them.

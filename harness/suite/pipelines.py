@@ -22,13 +22,7 @@ from itertools import product
 from pathlib import Path
 from typing import Final
 
-from harness.core.case import (
-    REFERENCE,
-    Case,
-    Component,
-    Sample,
-    Source,
-)
+from harness.core.case import REFERENCE, Case, Component, Sample, Source
 from harness.core.errors import SpecError, SuiteError
 from harness.core.pipeline import (
     DENOISING,

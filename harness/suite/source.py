@@ -30,11 +30,7 @@ def names_checkpoint(table: Table) -> bool:
 
 
 def read_source(table: Table, file: SuiteFile) -> Source:
-    """Read ``[source]``.
-
-    Args:
-        table: The table itself.
-        file: The whole suite; a suite of foreign files may need no checkpoint.
+    """Read ``[source]``; a suite of foreign files may need no checkpoint.
 
     Raises:
         SuiteError: There is no checkpoint, or more than one, or it cannot be found.

@@ -32,14 +32,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from harness.core.case import (
-    GIVEN,
-    Case,
-    Component,
-    Device,
-    ExportSettings,
-    Source,
-)
+from harness.core.case import GIVEN, Case, Component, Device, ExportSettings, Source
 from harness.core.errors import ParityError, SuiteError
 from harness.core.pipeline import PipelineCase, Tested
 from harness.core.runtime import formats
@@ -60,12 +53,7 @@ from harness.suite.foreign import (
 )
 from harness.suite.pipelines import read_pipeline, with_calibration
 from harness.suite.shapes import check_fit, with_more_sizes
-from harness.suite.source import (
-    NAMED,
-    check_source,
-    names_checkpoint,
-    read_source,
-)
+from harness.suite.source import NAMED, check_source, names_checkpoint, read_source
 from harness.suite.tables import (
     Binding,
     Planned,

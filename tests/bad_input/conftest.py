@@ -156,6 +156,12 @@ class Project:
         path = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
         self.env["PYTHONPATH"] = os.pathsep.join(path)
 
+    def write_recipe(self, name: str, text: str, settings: str = "") -> str:
+        """Write a recipe of one's own; return the table of its component."""
+        (self.folder / f"{name}_net.py").write_text(text, encoding="utf-8")
+        self.import_from(self.folder)
+        return f'[component.{name}]\nrecipe = "{name}_net"\n{settings}\n'
+
     def start(self, *arguments: str, wrap: Sequence[str] = ()) -> subprocess.Popen[str]:
         """Start `parity` with some arguments."""
         return subprocess.Popen(

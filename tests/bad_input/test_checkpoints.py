@@ -1,7 +1,5 @@
 """Weights that cannot be trusted are refused before anything native reads them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import struct
@@ -57,10 +55,7 @@ def refused(new_project):
     for name, (file, data, _) in NETWORKS.items():
         shutil.copytree(folder / "vae", folder / name)
         (folder / name / file).write_bytes(data)
-        text = RECIPE.format(folder=name)
-        (project.folder / f"{name}_net.py").write_text(text, encoding="utf-8")
-        more += f'[component.{name}]\nrecipe = "{name}_net"\n'
-    project.import_from(project.folder)
+        more += project.write_recipe(name, RECIPE.format(folder=name))
     project.write(
         *NETWORKS,
         source='checkpoint = "checkpoint"',

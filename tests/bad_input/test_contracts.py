@@ -4,9 +4,6 @@ Each network is a recipe of one's own whose *exported* copy is wrong, PyTorch's 
 One run takes them all, in both runtimes.
 """
 
-from __future__ import annotations
-
-import json
 from dataclasses import dataclass
 
 import pytest
@@ -111,16 +108,9 @@ def run(new_project):
     more = ""
     for name, net in NETS.items():
         text = RECIPE.format(exported=net.exported, right=net.right)
-        (project.folder / f"{name}_net.py").write_text(text, encoding="utf-8")
-        recipe = json.dumps(f"{name}_net")
-        more += f"[component.{name}]\nrecipe = {recipe}\n{net.settings}"
-        more += 'attention = "eager"\n'
-    project.import_from(project.folder)
-    project.write(
-        *NETS,
-        shapes="batch = 2\n[[shapes]]\nbatch = 3",
-        more=more,
-    )
+        settings = f'{net.settings}attention = "eager"'
+        more += project.write_recipe(name, text, settings)
+    project.write(*NETS, shapes="batch = 2\n[[shapes]]\nbatch = 3", more=more)
     suite = project.folder / "parity.toml"
     suite.write_text(
         suite.read_text(encoding="utf-8").replace("realistic = 1", "realistic = 2"),

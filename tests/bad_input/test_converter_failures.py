@@ -1,7 +1,5 @@
 """A converter is judged by the file it leaves, whatever it says; it may be fake."""
 
-from __future__ import annotations
-
 import signal
 import stat
 import sys

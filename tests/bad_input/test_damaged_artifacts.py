@@ -1,7 +1,5 @@
 """What was made and then damaged is made again, or refused; it is never run."""
 
-from __future__ import annotations
-
 import pytest
 
 pytestmark = pytest.mark.slow

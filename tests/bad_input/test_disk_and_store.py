@@ -1,7 +1,5 @@
 """A full disk, and stores and reports that cannot be used, end in one sentence."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Converting installs nothing, and needs no network; the wheel's own command does."""
 
-from __future__ import annotations
-
 import shutil
 
 

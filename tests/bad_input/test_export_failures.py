@@ -3,9 +3,6 @@
 The networks are recipes of one's own, written beside the suite; one run takes them all.
 """
 
-from __future__ import annotations
-
-import json
 import textwrap
 from dataclasses import dataclass
 
@@ -178,10 +175,7 @@ def write_nets(project, nets):
             outputs=list(net.outputs),
             build=net.build,
         )
-        (project.folder / f"{name}_net.py").write_text(text, encoding="utf-8")
-        recipe = json.dumps(f"{name}_net")
-        more += f"[component.{name}]\nrecipe = {recipe}\n{net.settings}\n"
-    project.import_from(project.folder)
+        more += project.write_recipe(name, text, net.settings)
     project.write(
         *nets, shapes="batch = 2", backends="[backend.onnxruntime]", more=more
     )

@@ -4,10 +4,6 @@ PyTorch's module has a branch on a size, as real ones have for long texts and la
 pictures; tracing takes the side of the example and keeps no branch.
 """
 
-from __future__ import annotations
-
-import json
-
 import pytest
 
 pytestmark = pytest.mark.slow
@@ -68,10 +64,7 @@ def run(new_project):
     project = new_project()
     more = ""
     for name, branch in NETS.items():
-        text = RECIPE.format(**branch)
-        (project.folder / f"{name}_net.py").write_text(text, encoding="utf-8")
-        more += f"[component.{name}]\nrecipe = {json.dumps(f'{name}_net')}\n{SETTINGS}"
-    project.import_from(project.folder)
+        more += project.write_recipe(name, RECIPE.format(**branch), SETTINGS)
     project.write(*NETS, shapes="batch = 2\nheight = 8\nwidth = 12", more=more)
     return project, project.run()
 

@@ -1,7 +1,5 @@
 """Too little memory is said before a stage starts, and ahead of a run if asked."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

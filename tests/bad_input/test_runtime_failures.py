@@ -4,8 +4,6 @@ The runtimes are real. They are given files that make them do it, with the diges
 the store would have noted had the converter left them.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,17 +1,12 @@
 """Weights beside a model that are not all there, before anything native reads them."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
 import pytest
 
 SCRIPTS = Path(__file__).parents[2] / "fixtures" / "exported" / "mnn_scripts"
-BESIDE = {
-    "onnx": "vae_decoder/model.onnx.data",
-    "mnn": "vae_decoder.mnn.weight",
-}
+BESIDE = {"onnx": "vae_decoder/model.onnx.data", "mnn": "vae_decoder.mnn.weight"}
 BOUNDS = '[{}]\noutputs = "standard"\nlayers = "relaxed"\n'
 SHAPES = "batch = 1\nheight = 8\nwidth = 8"
 

@@ -1,7 +1,5 @@
 """A word that means nothing here ends the run before it starts."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -136,9 +134,7 @@ RECIPES = {
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_that_is_wrong_is_named_with_its_line(empty, name):
     text, facts = RECIPES[name]
-    (empty.folder / f"{name}_net.py").write_text(text, encoding="utf-8")
-    empty.import_from(empty.folder)
-    empty.write(name, more=f'[component.{name}]\nrecipe = "{name}_net"')
+    empty.write(name, more=empty.write_recipe(name, text))
 
     ended = empty.run()
 

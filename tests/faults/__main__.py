@@ -3,8 +3,6 @@
 python -m tests.faults [--store FOLDER] [--faults NAME ... | --machine NAME | --table]
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -91,9 +89,7 @@ def _try_all(store: str | None, names: Sequence[str]) -> None:
 def _caught_here(store: str | None) -> list[Result]:
     """Return which faults in a runtime are caught, with references made anew.
 
-    Args:
-        store: Has exports of an earlier run, which no machine changes.
-
+    A store has exports of an earlier run, which no machine changes.
     """
     with TemporaryDirectory() as folder:
         root = Path(folder) / "store"

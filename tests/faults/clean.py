@@ -1,7 +1,5 @@
 """Clean runs: nothing is wrong, so whatever is said is a false alarm."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 

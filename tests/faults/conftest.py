@@ -1,7 +1,5 @@
 """Digits' components as they are deployed, ready to be tampered with."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
@@ -10,7 +8,6 @@ import pytest
 import torch
 
 from harness.core.case import Device
-from harness.core.pipeline import RoleFile
 from harness.engine.artifacts import Artifacts
 from harness.engine.store import Store
 from harness.engine.worker_pool import WorkerPool
@@ -89,19 +86,9 @@ def residents():
 def network_of(artifacts, residents):
     """Return a case's deployed file as a network."""
 
-    def made(case):
-        artifact, model = artifacts.deploy(case, artifacts.export(case))
-        role_files = RoleFile(
-            role=case.component.name,
-            component=case.component,
-            backend=case.backend,
-            device=case.device,
-            artifact=artifact,
-            model=model,
-        )
-        return SessionNetwork(role_files, residents)
-
-    return made
+    return lambda case: SessionNetwork(
+        artifacts.role_file(case, case.component.name), residents
+    )
 
 
 class Staged:

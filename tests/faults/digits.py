@@ -4,8 +4,6 @@ The fixture itself compares layers at one batch size, to keep its store small. T
 catalogue asks what the harness finds in a suite as `parity init` writes it.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory

@@ -1,7 +1,5 @@
 """What other machines and rewritten files came to: kept in reports/, told as tables."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,10 +21,7 @@ BY_INIT = "init-"
 def note_clean(machine: str, lines: Iterable[Mapping[str, Any]]) -> None:
     """Keep what the clean runs of one machine came to, in place of earlier ones.
 
-    Args:
-        machine: Its name.
-        lines: As `tests.machines` yields them, one for each run.
-
+    `lines` are as `tests.machines` yields them, one for each run.
     """
     runs = list(lines)
     by_init = [run for run in runs if run["suite"].startswith(BY_INIT)]
@@ -77,10 +72,7 @@ def caught_elsewhere(family: str) -> str:
 def caught_rewritten(family: str, of: Mapping[str, str]) -> str:
     """Return how many faults of a family were caught in rewritten files, of how many.
 
-    Args:
-        family: Its name, or ``all``.
-        of: Fault to its family.
-
+    `of` has the family of each fault.
     """
     planted = [
         one for one in _tried() if one.fault and family in {of[one.fault], "all"}

@@ -1,7 +1,5 @@
 """What runs in child processes: the harness's own stages, with a fault in between."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -37,7 +35,8 @@ def run_wrapped(  # noqa: PLR0917  # what `run_candidate` gets, and `wrap`
     return run_candidate(case, component, device, backend, deployed)
 
 
-def run_peers(
+def run_peers(  # what `run_candidate` gets, one file and `wrap`
+    _case: str,
     component: Component,
     device: Device,
     backend: str,

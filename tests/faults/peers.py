@@ -4,8 +4,6 @@ Every rule gets one output of the reference's and of the candidate's, and says w
 it accepts. None of them sees a layer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 import numpy as np

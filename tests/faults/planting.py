@@ -1,7 +1,5 @@
 """Plant a fault and run its case: one function for each place that a fault goes in."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections.abc import Mapping
@@ -122,13 +120,5 @@ def _converted(stand: Stand, case: Case, script: str, folder: str) -> Deployed:
     program.write_text(f"#!{sys.executable}\n{script}\n", encoding="utf-8")
     program.chmod(0o700)
     graph, readings = stand.exported(case)
-    artifacts = Artifacts(
-        Store(root=Path(folder) / "s"), stand.worker_pool, str(program)
-    )
-    artifact, model = artifacts.deploy(case, graph)
-    return Deployed(
-        artifact=artifact,
-        model=model,
-        probes=graph.file(export_files.PROBES),
-        readings=readings,
-    )
+    store, pool = Store(root=Path(folder) / "s"), stand.artifacts.worker_pool
+    return Artifacts(store, pool, str(program)).deployed(case, graph, readings)

@@ -13,8 +13,6 @@ script ends with 1 for the difference, where only numpy and the one runtime can 
 imported. The results go to reports/posted.json as they come.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json
@@ -37,18 +35,16 @@ from onnx import numpy_helper
 from harness.commands.explain import post
 from harness.commands.explain.excerpts import cut_out
 from harness.core.settings import Settings
-from harness.engine import tasks
 from harness.engine.artifacts import Artifacts
-from harness.engine.engine import Engine
 from harness.engine.export_files import MODEL
 from harness.engine.store import Store
 from harness.runtimes.graph.redraw import plain
 from harness.suite.judge import Judge
 from harness.suite.suite import load_suite
-from tests.faults import inside
 from tests.faults.catalogue import sessions
 from tests.faults.catalogue.fault import InGraph, InSession
 from tests.faults.digits import watched_digits
+from tests.faults.stand import WrappingEngine
 from tests.faults.trials import of_families
 
 ROOT = Path(__file__).parents[2]
@@ -168,28 +164,22 @@ def renamed(model, names):
         one.name = names.get(one.name, one.name)
 
 
-class PlantedEngine(Engine):
+class PlantedEngine(WrappingEngine):
     """An engine whose runtime has a fault."""
 
     def __init__(self, store, limits):
         super().__init__(store, limits)
         self._artifacts = PlantedArtifacts(self._artifacts)
-        self._wrap = None
 
     def plant(self, plant):
         """Have another fault from now on."""
-        self._wrap = plant.wrap if isinstance(plant, InSession) else None
+        self.wrap = plant.wrap if isinstance(plant, InSession) else None
         in_graph = isinstance(plant, InGraph)
         self._artifacts.change = plant.change if in_graph else None
 
     def exported(self, case):
         """Return the path of a case's exported graph, which has no fault."""
         return self._artifacts.export(case).file(MODEL)
-
-    def _job(self, case, task, *arguments, **rest):
-        if self._wrap and task == tasks.RUN_CANDIDATE:
-            task, arguments = inside.run_wrapped, (*arguments, self._wrap)
-        return super()._job(case, task, *arguments, **rest)
 
 
 def spoil(module, wrap):
@@ -231,10 +221,7 @@ def _spoil_mnn(make):
             real = tensor.getDataType() == MNN.Halide_Type_Float
             right = np.empty(tensor.getShape(), np.float32 if real else np.int32)
             host = MNN.Tensor(
-                right.shape,
-                tensor.getDataType(),
-                right,
-                MNN.Tensor_DimensionType_Caffe,
+                right.shape, tensor.getDataType(), right, MNN.Tensor_DimensionType_Caffe
             )
             tensor.copyToHostTensor(host)
             (self._made,) = faulty.run({"": np.array(host.getNumpyData())}).values()

@@ -1,13 +1,10 @@
 """Break one line of the harness in a process of its own, and run that file's tests."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import io
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,28 +24,11 @@ OPTIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleTrial:
-    """How the harness's tests took a broken rule.
+def break_rule(host: Host, fault: Fault) -> tuple[bool, str]:
+    """Run the tests of the file that a fault is in, with the fault in it.
 
-    It has no place in a graph, no error of a value, and no peer has such a rule.
-
-    Attributes:
-        caught: Whether a test failed that does not without the fault.
-        said: The name of that test.
-
+    This returns whether a test failed that does not without the fault, and its name.
     """
-
-    caught: bool
-    said: str
-    places: tuple[str, ...] = ()
-    localised: bool = False
-    looks: tuple[str, ...] = ()
-    peers: Mapping[str, bool] = field(default_factory=dict)
-
-
-def break_rule(host: Host, fault: Fault) -> RuleTrial:
-    """Run the tests of the file that a fault is in, with the fault in it."""
 
     def run(function: Callable[..., Any], *arguments: object) -> Any:
         return host.run(function, *arguments, timeout_s=LIMIT_S, label=fault.name).value
@@ -57,8 +37,8 @@ def break_rule(host: Host, fault: Fault) -> RuleTrial:
     # What fails for a reason of its own, or cannot be set up, tells nothing of a fault.
     file, _, test = failed.rpartition("::")
     if failed and not run(passes, ROOT / file, test):
-        return RuleTrial(caught=False, said=f"{test} fails without the fault too")
-    return RuleTrial(caught=bool(failed), said=test)
+        return False, f"{test} fails without the fault too"
+    return bool(failed), test
 
 
 def tests_of(module: str) -> list[Path]:

@@ -1,9 +1,7 @@
 """What the catalogue and the clean runs add up to, as a table and as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tests.faults.catalogue.fault import FAMILIES
 from tests.faults.clean import CleanRun
@@ -38,12 +36,12 @@ class Result:
     family: str
     backend: str
     caught: bool
-    places: Sequence[str]
-    localised: bool
+    places: Sequence[str] = ()
+    localised: bool = False
     explained: bool
-    wrong: Sequence[str]
+    wrong: Sequence[str] = ()
     said: str
-    peers: Mapping[str, bool]
+    peers: Mapping[str, bool] = field(default_factory=dict)
     took_s: float
 
 
@@ -54,16 +52,9 @@ def table(
 ) -> str:
     """Return the score in Markdown: ours by family, then beside the peers'.
 
-    Args:
-        results: Of every fault.
-        clean: Every clean run.
-        elsewhere: Family to what was caught on other machines and in rewritten files.
-
+    `elsewhere` has what was caught on other machines and in rewritten files, by family.
     """
-    lines = [
-        f"| {' | '.join(_COLUMNS)} |",
-        f"|---{'|--:' * (len(_COLUMNS) - 1)}|",
-    ]
+    lines = [f"| {' | '.join(_COLUMNS)} |", f"|---{'|--:' * (len(_COLUMNS) - 1)}|"]
     for family in (*FAMILIES, "all"):
         some = [r for r in results if family in {r.family, "all"}]
         placed = [r for r in some if r.places]
@@ -81,16 +72,12 @@ def table(
         f"| Rule | Caught of {len(seen)} | False alarms in {len(clean)} clean runs |",
         "|---|--:|--:|",
         _rule_line(
-            "this harness",
-            [r.caught for r in seen],
-            [bool(run.alarm) for run in clean],
+            "this harness", [r.caught for r in seen], [bool(run.alarm) for run in clean]
         ),
     ]
     lines += [
         _rule_line(
-            name,
-            [r.peers[name] for r in seen],
-            [run.peers[name] for run in clean],
+            name, [r.peers[name] for r in seen], [run.peers[name] for run in clean]
         )
         for name in PEERS
     ]

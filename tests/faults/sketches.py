@@ -7,8 +7,6 @@ twice without operators run alone, as a trace has none: once with every value, a
 with what `parity bundle --layers stats` keeps of it.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 from pathlib import Path
@@ -61,10 +59,7 @@ def first_of(trial):
 
 def scored(root, faults):
     """Yield each fault, its runtime, and where values and sketches see it first."""
-    with (
-        Stand(root, isolate=False) as whole,
-        SketchStand(root, isolate=False) as brief,
-    ):
+    with Stand(root, isolate=False) as whole, SketchStand(root, isolate=False) as brief:
         for fault, backend in faults:
             one, two = (plant(stand, fault, backend) for stand in (whole, brief))
             yield fault.name, backend, first_of(one), first_of(two)

@@ -1,28 +1,24 @@
 """A test stand: cases through the harness's own stages, judged as shipped."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from harness.core.case import Case, sample_groups
+from harness.core.case import Case
 from harness.core.entry import Entry
 from harness.core.errors import ParityError, StageError
-from harness.core.outcome import Outcome
 from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Failure
 from harness.core.runtime import exact
 from harness.core.settings import Settings
-from harness.engine import export_files, tasks
-from harness.engine.artifacts import Artifacts
+from harness.engine import tasks
 from harness.engine.deployed import Deployed, Reading
-from harness.engine.engine import check_words
+from harness.engine.engine import Engine, record_of
 from harness.engine.store import Store
 from harness.engine.worker import JobResult
-from harness.engine.worker_pool import WorkerPool
 from harness.judge.case import CaseVerdict
 from harness.suite.judge import Judge
+from harness.suite.schema import Limits
 from harness.suite.suite import load_suite
 from tests.faults import inside
 from tests.faults.digits import watched_digits
@@ -30,6 +26,22 @@ from tests.faults.peers import PEERS
 from tests.faults.trial import Trial
 
 LIMIT_S = 600.0
+
+
+class WrappingEngine(Engine):
+    """An engine with something between the runtime and the harness.
+
+    Attributes:
+        wrap: Makes a session of a session; None puts nothing between.
+
+    """
+
+    wrap: inside.Wrap | None = None
+
+    def _job(self, case: Case, task: Any, *arguments: object, **rest: Any) -> JobResult:
+        if self.wrap and task == tasks.RUN_CANDIDATE:
+            task, arguments = inside.run_wrapped, (*arguments, self.wrap)
+        return super()._job(case, task, *arguments, **rest)
 
 
 class Stand:
@@ -54,9 +66,9 @@ class Stand:
         suite: Path | None = None,
     ) -> None:
         self.suite = load_suite(suite or watched_digits())
-        self.worker_pool = WorkerPool(limit_s)
         self.store = Store(root=root)
-        self.artifacts = Artifacts(self.store, self.worker_pool, None)
+        self._engine = WrappingEngine(self.store, Limits(timeout_s=limit_s))
+        self.artifacts = self._engine._artifacts
         self.peers = peers
         self.isolate = isolate
         self._judge = Judge.of(self.suite, Settings())
@@ -69,7 +81,7 @@ class Stand:
 
     def close(self) -> None:
         """End the child processes."""
-        self.worker_pool.close()
+        self._engine.close()
 
     def case(self, component: str, backend: str, variant: str = "fp32") -> Case:
         """Return a case of the suite as shipped."""
@@ -78,21 +90,13 @@ class Stand:
 
     def exported(self, case: Case) -> tuple[Entry, tuple[Reading, ...]]:
         """Return a case's graph, and its samples with their references."""
-        prepared = self.artifacts.prepare(case, case.samples)
-        (group,) = sample_groups(case, case.samples)
-        readings = tuple(prepared[sample] for sample in group.samples)
-        return self.artifacts.graph(case, group), readings
+        ((_, graph, readings),) = self._engine._prepared(case)
+        return graph, readings
 
     def deployed(self, case: Case, altered: Entry | None = None) -> Deployed:
         """Return a case's deployed file, made from its own graph or an altered one."""
         graph, readings = self.exported(case)
-        artifact, model = self.artifacts.deploy(case, altered or graph)
-        return Deployed(
-            artifact=artifact,
-            model=model,
-            probes=(altered or graph).file(export_files.PROBES),
-            readings=readings,
-        )
+        return self.artifacts.deployed(case, altered or graph, readings)
 
     def run(
         self,
@@ -111,16 +115,17 @@ class Stand:
 
         """
         file = None
+        self._engine.wrap = wrap
         try:
             file = deployed() if deployed else self.deployed(case)
-            record = replace(
-                self._record(case, file, wrap), graphs=self._checked(case, altered)
-            )
+            record = self._record(case, file)
+            # This is last, as in a run: a runtime's own refusal is the better message.
+            record = replace(record, graphs=self._checked(case, altered))
             if self.isolate:
                 record = self._isolated(case, record, file)
         except StageError as error:
             failure = Failure(outcome=error.outcome, message=str(error), log=error.log)
-            record = _known(case, failure=failure)
+            record = record_of(case, failure=failure)
         told = self._told(case, file, wrap) if self.peers else {}
         return Trial(record=record, verdicts=self.judged(record), told=told)
 
@@ -128,26 +133,13 @@ class Stand:
         """Judge a record by the suite's tolerances, as shipped."""
         return tuple(self._judge.check(record, what) for what in (LAYERS, OUTPUTS))
 
-    def _record(
-        self, case: Case, file: Deployed, wrap: inside.Wrap | None
-    ) -> CaseRecord:
-        result = self._job(
-            case,
-            inside.run_wrapped if wrap else tasks.RUN_CANDIDATE,
-            case.id,
-            case.component,
-            case.device,
-            case.backend,
-            (file,),
-            *([wrap] if wrap else ()),
-        )
-        said = f"{result.import_log}\n{result.log}"
-        check_words(case.id, case.backend, case.device, said)
+    def _record(self, case: Case, file: Deployed) -> CaseRecord:
+        fields = self._engine._measured(case, [file], {})
         graph_error = max(
             float(reading.reference.meta["rewrite_max_abs"])
             for reading in file.readings
         )
-        return _known(case, rewrite_max_abs=graph_error, **result.value)
+        return record_of(case, rewrite_max_abs=graph_error, **fields)
 
     def _checked(
         self, case: Case, altered: Entry | None
@@ -166,15 +158,8 @@ class Stand:
         sample = (verdict.first or verdict.rows[0]).row.sample
         (reading,) = (r for r in file.readings if r.sample == sample)
         try:
-            result = self._job(
-                case,
-                tasks.RUN_ISOLATED,
-                case.id,
-                case.component,
-                case.device,
-                case.backend,
-                replace(file, readings=(reading,)),
-            )
+            alone = replace(file, readings=(reading,))
+            result = self._engine._job(case, tasks.RUN_ISOLATED, alone)
         except ParityError as error:
             return replace(record, log=f"{record.log}\n{error}")
         return replace(record, rows=(*record.rows, *result.value))
@@ -186,38 +171,6 @@ class Stand:
         if file is None:  # nothing came out that could be run, and everyone sees that
             return everyone
         try:
-            result = self._job(
-                case,
-                inside.run_peers,
-                case.component,
-                case.device,
-                case.backend,
-                file,
-                wrap,
-            )
+            return self._engine._job(case, inside.run_peers, file, wrap).value
         except StageError:
             return everyone
-        return result.value
-
-    def _job(
-        self, case: Case, function: Callable[..., object], *arguments: object
-    ) -> JobResult:
-        return self.worker_pool.job(
-            case.backend,
-            function,
-            *arguments,
-            subject=case.id,
-            label=case.id,
-            failure=Outcome.RUN,
-        )
-
-
-def _known(case: Case, **more: Any) -> CaseRecord:
-    return CaseRecord(
-        case=case.id,
-        component=case.subject,
-        backend=case.backend,
-        variant=case.how,
-        asked=asdict(case.device),
-        **more,
-    )

@@ -1,7 +1,5 @@
 """Exports and conversions that go wrong: caught, and the score does not fall."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.faults.trials import of_families

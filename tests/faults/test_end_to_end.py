@@ -3,10 +3,8 @@
 The pipelines are digits', the files are real, and so are the tolerances.
 """
 
-from __future__ import annotations
-
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,8 +15,8 @@ from harness.core.case import Source
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.pipeline import App, Sampling
-from harness.core.record import CaseRecord
 from harness.core.settings import Settings
+from harness.engine.engine import record_of
 from harness.judge.pipeline import attribution_of, picture_words
 from harness.runtimes.diffusion.measure import measure
 from harness.suite.judge import Judge
@@ -63,15 +61,7 @@ def judged(digits):
             candidates={**staged.candidates, **networks},
             torch_networks=staged.torch,
         )
-        record = CaseRecord(
-            case=case.id,
-            component=case.subject,
-            backend=case.backend,
-            variant=case.how,
-            asked=asdict(case.device),
-            rows=measured.rows,
-            pipeline=measured.about,
-        )
+        record = record_of(case, rows=measured.rows, pipeline=measured.about)
         return record, judge.check(record, "latents"), judge.check(record, "image")
 
     return of

@@ -1,7 +1,5 @@
 """Real findings on digits: where shipped variants diverge, why, and what fixes it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

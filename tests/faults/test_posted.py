@@ -1,7 +1,5 @@
 """Some planted faults become folders to post; the command tries them all."""
 
-from __future__ import annotations
-
 import pytest
 
 from harness.commands.explain import post

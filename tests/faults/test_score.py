@@ -1,7 +1,5 @@
 """The score's own pieces: what is counted, and the peers' rules by hand values."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

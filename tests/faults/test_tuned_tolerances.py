@@ -1,9 +1,7 @@
 """Tuned tolerances: fresh inputs stay within, planted faults are caught."""
 
-from __future__ import annotations
-
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +11,9 @@ from onnx import numpy_helper
 
 from harness.core.case import sample_groups
 from harness.core.outcome import Outcome
-from harness.core.record import OUTPUTS, CaseRecord
+from harness.core.record import OUTPUTS
 from harness.core.settings import Settings
+from harness.engine.engine import record_of
 from harness.engine.export_files import MODEL
 from harness.measure.trace import load_inputs, open_trace
 from harness.runtimes.candidate.candidate import output_rows
@@ -70,14 +69,7 @@ def judged(artifacts, tmp_path_factory):
                 made = session.run(load_inputs(reading.inputs, case.component))
                 trace = open_trace(reading.reference.path)
                 rows += output_rows(reading.sample, made, trace)
-        record = CaseRecord(
-            case=case.id,
-            component=case.subject,
-            backend=case.backend,
-            variant=case.how,
-            asked=asdict(case.device),
-            rows=tuple(rows),
-        )
+        record = record_of(case, rows=tuple(rows))
         return Judge.of(suite, Settings()).check(record, OUTPUTS)
 
     return of

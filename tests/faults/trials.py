@@ -1,11 +1,9 @@
 """Every fault, in every runtime that it is planted in."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pytest
 
@@ -72,20 +70,25 @@ class Trials:
     def of(self, fault: Fault, backend: str) -> Result:
         """Plant one fault in one runtime, and return what became of it."""
         start = time.perf_counter()
+        found: dict[str, Any] = {}
         if backend == HARNESS:
-            trial = break_rule(self._rules, fault)
+            caught, said = break_rule(self._rules, fault)
         else:
             trial = plant(self._hurried if fault.hangs else self.stand, fault, backend)
+            caught, said = trial.caught, trial.said
+            found = {
+                "places": trial.places,
+                "localised": trial.localised,
+                "wrong": tuple(c for c in trial.looks if not fault.allows(c)),
+                "peers": trial.peers,
+            }
         return Result(
             fault=fault.name,
             family=fault.family,
             backend=backend,
-            caught=trial.caught,
-            places=trial.places,
-            localised=trial.localised,
-            explained=any(word in trial.said for word in fault.expects),
-            wrong=tuple(c for c in trial.looks if not fault.allows(c)),
-            said=trial.said,
-            peers=trial.peers,
+            caught=caught,
+            explained=any(word in said for word in fault.expects),
+            said=said,
             took_s=time.perf_counter() - start,
+            **found,
         )

@@ -1,7 +1,5 @@
 """How long each component and pipeline takes: `pytest -m "parity and bench"`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The embedded Stable Diffusion: its components and a picture, against PyTorch's."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

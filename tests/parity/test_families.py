@@ -1,7 +1,5 @@
 """Every other family, small, and every other pipeline of digits, against PyTorch."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

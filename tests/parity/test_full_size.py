@@ -1,7 +1,5 @@
 """Networks at full size, with drawn weights; not part of the short run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

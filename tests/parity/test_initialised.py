@@ -7,8 +7,6 @@ which processor made it::
     PARITY_STORE=elsewhere tox run -e initialised
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

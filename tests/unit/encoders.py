@@ -1,7 +1,5 @@
 """Small text encoders of real architectures, as folders of configurations."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

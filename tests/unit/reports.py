@@ -3,10 +3,18 @@
 import numpy as np
 
 from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Failure, Row
+from harness.judge.policy import Policy
 from harness.measure.compare import compare
 
 CASE = "unet/mnn/fp32"
 COVERAGE = {"computing": 10, "aligned": 10, "fused": 0, "unmatched": 0, "missing": []}
+
+
+def policy_of(folder, text):
+    """The policy that a text of tolerances.toml is."""
+    path = folder / "tolerances.toml"
+    path.write_text(text, encoding="utf-8")
+    return Policy.load(path)
 
 
 def row(probe, floors, *, parents=(), what=LAYERS, position=0, sample="s-0", **about):

@@ -1,10 +1,7 @@
 """Tunings made by hand, in the form in which a measuring process returns them."""
 
-from pathlib import Path
-
 from harness.commands.tune.record import CaseTuning, Effort, TriedInput, Tuning
 from harness.core.case import Sample
-from harness.judge.policy import Policy
 from harness.suite.judge import Judge
 from tests.unit import reports
 
@@ -49,6 +46,6 @@ def tuning_of(*cases, path="parity.toml", draws=200):
 
 
 def judge_of(folder, text, gaps=()):
-    path = Path(folder) / "tolerances.toml"
-    path.write_text(text)
-    return Judge(policy=Policy.load(path), gaps=tuple(gaps), min_coverage=0.9)
+    return Judge(
+        policy=reports.policy_of(folder, text), gaps=tuple(gaps), min_coverage=0.9
+    )

@@ -118,11 +118,7 @@ def _is_projected(config: Mapping[str, Any]) -> bool:
 
 
 def token_ids(
-    source: Source,
-    batch: int,
-    step: int,
-    rng: Rng,
-    folder: str = FOLDER,
+    source: Source, batch: int, step: int, rng: Rng, folder: str = FOLDER
 ) -> np.ndarray:
     """Return int32 ids ``[batch, tokens]``, padded to the model's length."""
     import numpy as np

@@ -180,14 +180,7 @@ def _more_channels(
     inpainting UNet: a mask (1 where it paints) and the scaled latents of the picture
     without the masked part. As many channels as the latents are for InstructPix2Pix:
     the picture's latents, not scaled. Any other number is a picture in [-1, 1], such as
-    a depth map.
-
-    Args:
-        source: The checkpoint whose autoencoder makes the latents.
-        shape: The shape to fill.
-        latents: Number of channels of latents.
-        rng: The random generator.
-
+    a depth map. `latents` is the number of channels of latents.
     """
     import numpy as np
 

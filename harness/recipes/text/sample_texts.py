@@ -26,10 +26,7 @@ SENTENCES: Sequence[Text] = (
 QUESTIONS: Sequence[Text] = (
     ("Who wrote the letter?", "The letter was written by Ada in the spring of 1843."),
     ("Where does the river end?", "From the hills it flows north into the grey sea."),
-    (
-        "When was the bridge built?",
-        "Two years after the flood, in 1911.",
-    ),
+    ("When was the bridge built?", "Two years after the flood, in 1911."),
     (
         "What do bees carry?",
         "They leave the hive early, visit clover, and bring pollen home on their legs.",
@@ -52,11 +49,7 @@ CLAIMS: Sequence[Text] = (
 
 
 def tokenised(
-    component: Component,
-    shapes: Sizes,
-    texts: Sequence[Text],
-    step: int,
-    rng: Rng,
+    component: Component, shapes: Sizes, texts: Sequence[Text], step: int, rng: Rng
 ) -> Drawn:
     """Return int32 inputs ``[batch, tokens]``, each text cut or padded to that length.
 

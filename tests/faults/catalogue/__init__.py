@@ -1,7 +1,5 @@
 """The catalogue of planted faults: one table a family."""
 
-from __future__ import annotations
-
 from tests.faults.catalogue import (
     conversion,
     export,

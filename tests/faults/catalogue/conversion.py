@@ -1,7 +1,5 @@
 """Conversions that go wrong, and files that are not what was converted."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

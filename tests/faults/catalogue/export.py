@@ -1,7 +1,5 @@
 """Exports that go wrong: in the exported module, or in the graph that is left."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np
@@ -84,42 +82,39 @@ def _batch_frozen(shape: np.ndarray) -> np.ndarray:
     return np.where(shape == -1, 2, shape)
 
 
-_in_graph = partial(in_graph, "export")
+_in_text = partial(in_graph, "export", "text_encoder")
+_in_decoder = partial(in_graph, "export", "vae_decoder")
+_in_encoder = partial(in_graph, "export", "vae_encoder")
+_in_controlnet = partial(in_graph, "export", "controlnet")
+_in_controlled = partial(in_graph, "export", "controlled_unet")
 _in_module = partial(fault, "export", InModule())
-UNET, TEXT, CONTROLLED = "controlnet", "text_encoder", "controlled_unet"
 MASK_OF_TWO = "s = Constant<value_ints=[2,1,77,77]>() out = Expand(m, s)"
 FOLDED = "five = Constant<value_ints=[500]>() t = Cast<to=6>(five) out = Expand(t, n)"
 
 GRAPH = (
-    _in_graph(
-        "batch-axis-frozen", TEXT, set_weight("view_1", _batch_frozen), "cannot run"
-    ),
-    _in_graph(
+    _in_text("batch-axis-frozen", set_weight("view_1", _batch_frozen), "cannot run"),
+    _in_text(
         "batch-axis-frozen-in-the-mask",
-        TEXT,
         replaced("expand", MASK_OF_TWO, m="le"),
         "is fixed in it",
     ),
-    _in_graph(
+    _in_controlnet(
         "timestep-folded",
-        UNET,
         replaced("expand", FOLDED, n="val_1"),
         "lost or renamed",
         "a constant in its place",
     ),
-    _in_graph(
+    _in_controlnet(
         "timestep-dropped",
-        UNET,
         nowhere(_input_dropped),
         "unknown ['timestep']",
         "the inputs",
     ),
-    _in_graph(
-        "input-renamed", UNET, nowhere(_input_renamed), "missing ['t']", "the inputs"
+    _in_controlnet(
+        "input-renamed", nowhere(_input_renamed), "missing ['t']", "the inputs"
     ),
-    _in_graph(
+    _in_controlled(
         "inputs-of-one-shape-swapped",
-        CONTROLLED,
         at(
             "add_2054",
             together(
@@ -129,91 +124,66 @@ GRAPH = (
         ),
         "another value's place",
     ),
-    _in_graph(
+    _in_controlled(
         "example-inputs-aliased",
-        CONTROLLED,
         reads("add_2060", 1, "down_block_res_sample_1"),
         "another value's place",
     ),
-    _in_graph("output-dropped", TEXT, nowhere(_output_dropped), "pooler_output"),
-    _in_graph("output-renamed", TEXT, nowhere(_output_renamed), "pooled"),
-    _in_graph(
+    _in_text("output-dropped", nowhere(_output_dropped), "pooler_output"),
+    _in_text("output-renamed", nowhere(_output_renamed), "pooled"),
+    _in_text(
         "outputs-in-other-order",
-        TEXT,
         nowhere(_outputs_in_other_order),
         "has the outputs",
         backends=("onnxruntime",),
     ),
-    _in_graph(
+    _in_text(
         "weights-as-inputs",
-        TEXT,
         nowhere(_weights_as_inputs),
         "the inputs",
         backends=("onnxruntime",),
     ),
-    _in_graph(
-        "initialiser-permuted",
-        TEXT,
-        set_weight("linear_2", lambda b: b[::-1]),
-        "a bias",
+    _in_text(
+        "initialiser-permuted", set_weight("linear_2", lambda b: b[::-1]), "a bias"
     ),
-    _in_graph(
+    _in_decoder(
         "initialiser-of-another-layer",
-        "vae_decoder",
         reads("conv2d_5", 1, "network.decoder.mid_block.resnets.0.conv1.weight"),
         "it is decoder.mid_block.resnets.0.conv1.weight",
         also=("initialiser is another one",),
     ),
-    _in_graph(
+    _in_text(
         "initialisers-of-another-training",
-        TEXT,
         nowhere(_other_training),
         "of another training step",
         also=("initialiser is another one",),
     ),
-    _in_graph(
-        "initialisers-through-float16",
-        TEXT,
-        nowhere(_half_weights),
-        "rounded to float16",
+    _in_text(
+        "initialisers-through-float16", nowhere(_half_weights), "rounded to float16"
     ),
-    _in_graph(
+    _in_text(
         "dropout-left-in",
-        TEXT,
         after("linear_5", DROPOUT),
         "Dropout",
         backends=("onnxruntime",),
     ),
-    _in_graph(
-        "sampling-in-the-graph",
-        "vae_encoder",
-        after("conv2d_16", SAMPLED),
-        "RandomNormal",
-    ),
-    _in_graph(
+    _in_encoder("sampling-in-the-graph", after("conv2d_16", SAMPLED), "RandomNormal"),
+    _in_text(
         "layer-skipped",
-        TEXT,
         reads("last_hidden_state", 0, "add_298"),
         "another value's place",
     ),
-    _in_graph(
+    _in_text(
         "pooled-before-the-norm",
-        TEXT,
         reads("pooler_output", 0, "add_432"),
         "another value's place",
     ),
-    _in_graph(
+    _in_text(
         "pooled-from-the-first-token",
-        TEXT,
         set_input("eq_117", 1, lambda _: 0),
         "it compares with",
     ),
-    _in_graph(
-        "scalar-folded",
-        TEXT,
-        set_weight("mul_38", lambda _: 0.3),
-        "everything is ",
-    ),
+    _in_text("scalar-folded", set_weight("mul_38", lambda _: 0.3), "everything is "),
 )
 
 MODULE = (
@@ -229,7 +199,10 @@ MODULE = (
     ),
     _in_module("branch-on-batch-size", "vae_encoder", "everything is "),
     _in_module(
-        "rewrite-for-export-wrong", TEXT, "every layer within", also=("other weights",)
+        "rewrite-for-export-wrong",
+        "text_encoder",
+        "every layer within",
+        also=("other weights",),
     ),
 )
 

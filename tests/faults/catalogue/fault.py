@@ -136,8 +136,8 @@ def fault(
 
 def in_graph(
     family: str,
-    name: str,
     component: str,
+    name: str,
     change: Callable[[onnx.ModelProto], str | None],
     *expects: str,
     **rest: Any,

@@ -1,7 +1,5 @@
 """Surgery on exported graphs: each change returns the value that it makes wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Concatenate, ParamSpec

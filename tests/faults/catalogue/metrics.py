@@ -1,192 +1,162 @@
 """Our own rules, each broken on purpose: the harness's tests must tell."""
 
-from __future__ import annotations
+from functools import partial
 
 from tests.faults.catalogue.fault import Fault, InRule, fault
 
-COMPARE, JUDGE = "harness/measure/compare.py", "harness/judge/value.py"
-ALIGN, JUDGED = "harness/measure/align.py", "harness/judge/case.py"
-METRICS = "harness/measure/metrics.py"
 
-
-def _rule(name: str, module: str, right: str, wrong: str, *expects: str) -> Fault:
+def _rule(module: str, name: str, right: str, wrong: str, *expects: str) -> Fault:
     plant = InRule(module=module, right=right, wrong=wrong)
     return fault("metric", plant, name, "", *expects)
 
 
+_in_align = partial(_rule, "harness/measure/align.py")
+_in_case = partial(_rule, "harness/judge/case.py")
+_in_compare = partial(_rule, "harness/measure/compare.py")
+_in_metrics = partial(_rule, "harness/measure/metrics.py")
+_in_value = partial(_rule, "harness/judge/value.py")
+
 FAULTS = (
-    _rule(
+    _in_compare(
         "relative-to-the-candidate",
-        COMPARE,
         "_measure(expected, actual, floor_rms)",
         "_measure(actual, expected, floor_rms)",
         "test_",
     ),
-    _rule(
-        "shapes-broadcast", COMPARE, "expected.shape != actual.shape or ", "", "shape"
-    ),
-    _rule(
+    _in_compare("shapes-broadcast", "expected.shape != actual.shape or ", "", "shape"),
+    _in_value(
         "empty-counts-as-equal",
-        JUDGE,
         "if comparison.count == 0:",
         "if False:",
         "empty",
         "element",
     ),
-    _rule(
+    _in_value(
         "nan-equals-nan",
-        JUDGE,
         "if there == 0 and here == 0 and wrong == 0:",
         "if wrong == 0:",
         "nonfinite",
         "finite",
         "nan",
     ),
-    _rule(
+    _in_value(
         "nan-passes-a-bound",
-        JUDGE,
         "holds=value <= limit,",
         "holds=not value > limit,",
         "no_number",
     ),
-    _rule(
-        "misplaced-nan-allowed", JUDGE, "if wrong != 0:", "if False:", "finite", "nan"
-    ),
-    _rule(
+    _in_value("misplaced-nan-allowed", "if wrong != 0:", "if False:", "finite", "nan"),
+    _in_value(
         "constant-output-passes",
-        JUDGE,
         "elif is_output:\n            outcome, reason = _constant",
         "elif False:\n            outcome, reason = _constant",
         "constant",
     ),
-    _rule(
+    _in_value(
         "kinds-of-number-mixed",
-        JUDGE,
         'if kind == "other" or kind !=',
         "if False and kind !=",
         "integer-for-floating",
     ),
-    _rule(
-        "best-bound-counts",
-        JUDGE,
-        "worst = max(checks",
-        "worst = min(checks",
-        "too-far",
+    _in_value(
+        "best-bound-counts", "worst = max(checks", "worst = min(checks", "too-far"
     ),
-    _rule(
-        "share-without-cap",
-        JUDGE,
-        "required, tolerance.cap,",
-        "0.0, tolerance.cap,",
-        "cap",
+    _in_value(
+        "share-without-cap", "required, tolerance.cap,", "0.0, tolerance.cap,", "cap"
     ),
-    _rule(
+    _in_value(
         "unmeasured-floor-passes",
-        JUDGE,
         "holds=False,\n                usage=math.inf,",
         "holds=True,\n                usage=0.0,",
         "floor",
     ),
-    _rule(
+    _in_metrics(
         "decibels-the-other-way",
-        METRICS,
         "return value >= limit if self.more_is_tighter else value <= limit",
         "return value <= limit",
         "direction",
     ),
-    _rule("black-picture-passes", JUDGE, "if peak < _LEVEL", "if peak < 0", "black"),
-    _rule(
+    _in_value("black-picture-passes", "if peak < _LEVEL", "if peak < 0", "black"),
+    _in_value(
         "misread-picture-passes",
-        JUDGE,
         "if picture.expected_read == picture.actual_read:",
         "if True:",
         "read",
     ),
-    _rule(
+    _in_metrics(
         "cosine-blind-to-zero",
-        METRICS,
         "return 1.0 if signal == candidate else 0.0",
         "return 1.0",
         "cosine",
         "zero",
     ),
-    _rule(
+    _in_metrics(
         "signal-and-error-swapped",
-        METRICS,
         "ratio(sums.expected_squared, sums.error_squared, both_zero=math.inf)",
         "ratio(sums.error_squared, sums.expected_squared, both_zero=math.inf)",
         "sqnr",
         "numpy",
         "decibel",
     ),
-    _rule(
+    _in_compare(
         "floor-without-roundoff",
-        COMPARE,
         "max(floor_rms, UNIT_ROUNDOFF * expected_rms)",
         "floor_rms",
         "floor",
     ),
-    _rule(
+    _in_compare(
         "integers-through-float64",
-        COMPARE,
         "error = _integer_error(expected.reshape(-1), actual.reshape(-1))",
         "error = right - left",
         "exact_in_every_kind_of_number",
     ),
-    _rule(
+    _in_compare(
         "items-along-the-last-axis",
-        COMPARE,
         "items = shape[0] if len(shape) > 1 else 1",
         "items = shape[-1] if len(shape) > 1 else 1",
         "item",
         "located",
         "numpy",
     ),
-    _rule("mask-cut-too-low", ALIGN, "MASK_END = 6e4", "MASK_END = 1.0", "mask"),
-    _rule(
+    _in_align("mask-cut-too-low", "MASK_END = 6e4", "MASK_END = 1.0", "mask"),
+    _in_align(
         "shapes-of-equal-size-match",
-        ALIGN,
         " if actual == (math.prod(wanted[:-1]), wanted[-1], 1, 1) else None",
         "",
         "axes",
         "shape",
         "rows",
     ),
-    _rule(
+    _in_align(
         "missing-layers-not-counted",
-        ALIGN,
         "if p.onnx and p.onnx not in compared]",
         "if False]",
         "coverage",
         "missing",
     ),
-    _rule(
+    _in_case(
         "no-rows-pass",
-        JUDGED,
         'return Outcome.EMPTY, f"no {what} were compared"',
         'return Outcome.WITHIN, ""',
         "empty",
         "no_",
         "nothing",
     ),
-    _rule(
+    _in_case(
         "coverage-ignored",
-        JUDGED,
         "if not share >= min_coverage:",
         "if False:",
         "too_little_compared",
     ),
-    _rule(
+    _in_case(
         "first-by-size-not-by-order",
-        JUDGED,
         "return rank, judged.row.position, -judged.verdict.usage",
         "return rank, -judged.verdict.usage",
         "first",
         "earliest",
     ),
-    _rule(
+    _in_case(
         "failing-rows-forgotten",
-        JUDGED,
         "if failing := [judged for judged in rows if not judged.verdict.passed]:",
         "if failing := []:",
         "fail",

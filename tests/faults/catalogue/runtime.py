@@ -1,7 +1,6 @@
 """Runtimes that go wrong, the file being right."""
 
-from __future__ import annotations
-
+from functools import partial
 from typing import Any
 
 from harness.runtimes.session import Session
@@ -10,8 +9,8 @@ from tests.faults.catalogue.fault import Fault, InSession, fault
 
 
 def _runtime(
-    name: str,
     component: str,
+    name: str,
     wrap: type[Session],
     *expects: str,
     place: str = "",
@@ -21,122 +20,82 @@ def _runtime(
     return fault("runtime", plant, name, component, *expects, **rest)
 
 
-TEXT, DECODER, CONTROLNET = "text_encoder", "vae_decoder", "controlnet"
+_in_text = partial(_runtime, "text_encoder")
+_in_encoder = partial(_runtime, "vae_encoder")
+_in_decoder = partial(_runtime, "vae_decoder")
+_in_controlnet = partial(_runtime, "controlnet")
 INSIDE = "layer_norm_3"
 NOT_FINITE = "NaN or infinite where PyTorch's are not"
 
 FAULTS = (
-    _runtime(
-        "stale-buffer",
-        TEXT,
-        sessions.StaleBuffer,
-        "the same answer as to an earlier sample",
+    _in_text(
+        "stale-buffer", sessions.StaleBuffer, "the same answer as to an earlier sample"
     ),
-    _runtime(
-        "outputs-swapped",
-        CONTROLNET,
-        sessions.SwappedOutputs,
-        "or another was read",
+    _in_controlnet("outputs-swapped", sessions.SwappedOutputs, "or another was read"),
+    _in_text("output-lost", sessions.LostOutput, "is missing"),
+    _in_decoder(
+        "nan-in-one-element", sessions.OneNan, "not finite", also=(NOT_FINITE,)
     ),
-    _runtime("output-lost", TEXT, sessions.LostOutput, "is missing"),
-    _runtime(
-        "nan-in-one-element",
-        DECODER,
-        sessions.OneNan,
-        "not finite",
-        also=(NOT_FINITE,),
+    _in_decoder(
+        "overflow-to-infinity", sessions.Overflowed, "not finite", also=(NOT_FINITE,)
     ),
-    _runtime(
-        "overflow-to-infinity",
-        DECODER,
-        sessions.Overflowed,
-        "not finite",
-        also=(NOT_FINITE,),
-    ),
-    _runtime("saturated", TEXT, sessions.Saturated, "values are cut off"),
-    _runtime(
-        "batch-item-0-read-for-all", DECODER, sessions.Item0ForAll, "batch item 0"
-    ),
-    _runtime(
+    _in_text("saturated", sessions.Saturated, "values are cut off"),
+    _in_decoder("batch-item-0-read-for-all", sessions.Item0ForAll, "batch item 0"),
+    _in_decoder(
         "batch-items-reversed",
-        DECODER,
         sessions.ItemsReversed,
         "batch items are in another order",
     ),
-    _runtime(
+    _in_text(
         "thread-dependent",
-        TEXT,
         sessions.ThreadDependent,
         "every layer within",
         also=("channels 0 to 7 of 64",),
     ),
-    _runtime(
+    _in_text(
         "noisy",
-        TEXT,
         sessions.Noisy,
         "every layer within",
         also=("more than float32 rounds",),
     ),
-    _runtime(
-        "right-in-the-first-run-only",
-        TEXT,
-        sessions.LaterWrong,
-        "everything is ",
-    ),
-    _runtime("channels-read-as-last", DECODER, sessions.Packed, "a layout"),
-    _runtime(
+    _in_text("right-in-the-first-run-only", sessions.LaterWrong, "everything is "),
+    _in_decoder("channels-read-as-last", sessions.Packed, "a layout"),
+    _in_encoder(
         "every-fourth-channel-zero",
-        "vae_encoder",
         sessions.EveryFourthZero,
         "every fourth channel",
         "channel 3 of 4",
     ),
-    _runtime(
-        "height-and-width-swapped", DECODER, sessions.AxesSwapped, "a transposition"
+    _in_decoder("height-and-width-swapped", sessions.AxesSwapped, "a transposition"),
+    _in_decoder("one-pixel-off", sessions.OnePixelOff, "shifted by one along"),
+    _in_decoder(
+        "zeros", sessions.Zeros, "one value everywhere", also=("every value is 0",)
     ),
-    _runtime("one-pixel-off", DECODER, sessions.OnePixelOff, "shifted by one along"),
-    _runtime(
-        "zeros",
-        DECODER,
-        sessions.Zeros,
-        "one value everywhere",
-        also=("every value is 0",),
-    ),
-    _runtime("float16-memory", TEXT, sessions.Halved, "rounded to float16"),
-    _runtime("whole-numbers", TEXT, sessions.Whole, "dtype"),
-    _runtime("batch-axis-squeezed", DECODER, sessions.Squeezed, "shape ["),
-    _runtime("empty-output", DECODER, sessions.Empty, "shape ["),
-    _runtime(
+    _in_text("float16-memory", sessions.Halved, "rounded to float16"),
+    _in_text("whole-numbers", sessions.Whole, "dtype"),
+    _in_decoder("batch-axis-squeezed", sessions.Squeezed, "shape ["),
+    _in_decoder("empty-output", sessions.Empty, "shape ["),
+    _in_text(
         "wrong-fusion",
-        TEXT,
         sessions.OptimisedWrong,
         "every layer within",
         also=("everything is 1.001 times",),
     ),
-    _runtime(
-        "wrong-when-watched",
-        TEXT,
-        sessions.WatchedWrong,
-        "everything is ",
-        place=INSIDE,
+    _in_text(
+        "wrong-when-watched", sessions.WatchedWrong, "everything is ", place=INSIDE
     ),
-    _runtime(
+    _in_text(
         "nan-inside",
-        TEXT,
         sessions.OneNanInside,
         "not finite",
         place=INSIDE,
         also=(NOT_FINITE,),
     ),
-    _runtime("layers-lost", TEXT, sessions.LayersLost, "computing operators compared"),
-    _runtime(
-        "falls-back-silently",
-        TEXT,
-        sessions.FallsBack,
-        "use 0 instead",
-        backends=("mnn",),
+    _in_text("layers-lost", sessions.LayersLost, "computing operators compared"),
+    _in_text(
+        "falls-back-silently", sessions.FallsBack, "use 0 instead", backends=("mnn",)
     ),
-    _runtime("crashes", TEXT, sessions.Crashes, "crashed"),
-    _runtime("crashes-when-watched", TEXT, sessions.CrashesWatched, "crashed"),
-    _runtime("hangs", TEXT, sessions.Hangs, "timed-out", hangs=True),
+    _in_text("crashes", sessions.Crashes, "crashed"),
+    _in_text("crashes-when-watched", sessions.CrashesWatched, "crashed"),
+    _in_text("hangs", sessions.Hangs, "timed-out", hangs=True),
 )

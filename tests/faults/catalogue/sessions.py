@@ -1,7 +1,5 @@
 """Runtimes that go wrong: each stands between the harness and a loaded file."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Pieces of graph in ONNX's text form, that stand in for the right ones."""
 
-from __future__ import annotations
-
 TANH_GELU = """
     half = Constant<value_float=0.5>()
     one = Constant<value_float=1.0>()

@@ -1,7 +1,5 @@
 """Operators with wrong constants, or fed wrongly: planted in exported graphs."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np
@@ -25,7 +23,11 @@ from tests.faults.catalogue.texts import (
     TO_FLOAT16,
 )
 
-_operator = partial(in_graph, "operator")
+_in_text = partial(in_graph, "operator", "text_encoder")
+_in_decoder = partial(in_graph, "operator", "vae_decoder")
+_in_encoder = partial(in_graph, "operator", "vae_encoder")
+_in_controlnet = partial(in_graph, "operator", "controlnet")
+_in_controlled = partial(in_graph, "operator", "controlled_unet")
 CONV1 = "network.decoder.up_blocks.0.resnets.1.conv1.{}"
 
 
@@ -57,101 +59,74 @@ def _frequencies_shifted(weight: np.ndarray) -> np.ndarray:
 
 
 WEIGHTS = (
-    _operator(
-        "linear-bias-dropped",
-        "text_encoder",
-        set_weight("linear_4", np.zeros_like),
-        "a bias",
+    _in_text("linear-bias-dropped", set_weight("linear_4", np.zeros_like), "a bias"),
+    _in_decoder("conv-bias-dropped", set_input("conv2d_2", 2, np.zeros_like), "a bias"),
+    _in_text(
+        "bias-permuted", set_weight("linear_11", lambda b: np.roll(b, 1)), "a bias"
     ),
-    _operator(
-        "conv-bias-dropped",
-        "vae_decoder",
-        set_input("conv2d_2", 2, np.zeros_like),
-        "a bias",
-    ),
-    _operator(
-        "bias-permuted",
-        "text_encoder",
-        set_weight("linear_11", lambda b: np.roll(b, 1)),
-        "a bias",
-    ),
-    _operator(
+    _in_text(
         "weight-transposed",
-        "text_encoder",
         at("linear", set_weight("val_29", np.transpose)),
         "transposed",
     ),
-    _operator(
+    _in_text(
         "one-weight-wrong",
-        "text_encoder",
         at("linear_5", set_weight("val_67", _one_wrong)),
         "alone is off",
     ),
-    _operator(
+    _in_decoder(
         "kernel-flipped",
-        "vae_decoder",
         set_input("conv2d_4", 1, lambda w: w[..., ::-1, ::-1]),
         "flipped",
     ),
-    _operator(
-        "channel-zeroed",
-        "vae_decoder",
-        set_input("conv2d_5", 1, _zero_channel),
-        "channel 5 of",
+    _in_decoder(
+        "channel-zeroed", set_input("conv2d_5", 1, _zero_channel), "channel 5 of"
     ),
-    _operator(
+    _in_decoder(
         "channels-rolled",
-        "vae_decoder",
         after("conv2d_2", CHANNELS_ROLLED),
         "shifted by one along",
         "channels",
     ),
-    _operator(
+    _in_decoder(
         "weights-to-ten-bits",
-        "vae_decoder",
         set_input("conv2d_6", 1, _ten_bits),
         "it was rounded to float16 or TensorFloat-32",
     ),
-    _operator(
+    _in_decoder(
         "weights-to-four-bits",
-        "vae_decoder",
         set_input("conv2d_6", 1, _four_bits),
         "weights of few bits",
     ),
-    _operator(
+    _in_text(
         "embedding-row-shifted",
-        "text_encoder",
         set_input("embedding", 0, lambda w: np.roll(w, 1, 0)),
         "it is shifted by one along axis 0",
         also=("another row",),
     ),
-    _operator(
+    _in_text(
         "positions-one-late",
-        "text_encoder",
         set_weight("add_7", lambda w: np.roll(w, 1, 1)),
         "position_embedding.weight of the graph is not PyTorch's",
         also=("shifted by one along",),
     ),
-    _operator(
+    _in_encoder(
         "batch-norm-scale-misfolded",
-        "vae_encoder",
         set_input("conv2d_3", 1, lambda w: w * 1.01),
         "everything is ",
     ),
 )
 
 PLACES = (
-    _operator(
+    _in_decoder(
         "resize-rounds-up",
-        "vae_decoder",
         set_attributes("upsample_nearest2d", nearest_mode="ceil"),
         "rounding is ceil in the graph",
         also=("the nearest pixel is taken rounded up",),
         backends=("onnxruntime",),  # MNN rounds down whatever it is told
     ),
-    _operator(
+    _in_decoder(
         "resize-from-pixel-centres",
-        "vae_decoder",
         set_attributes(
             "upsample_nearest2d",
             coordinate_transformation_mode="half_pixel",
@@ -160,9 +135,8 @@ PLACES = (
         "coordinates is half_pixel in the graph",
         also=("the nearest pixel is taken of pixel centres",),
     ),
-    _operator(
+    _in_decoder(
         "resize-linear",
-        "vae_decoder",
         set_attributes(
             "upsample_nearest2d_1",
             mode="linear",
@@ -171,17 +145,15 @@ PLACES = (
         "mode is",
         also=("coordinates is half_pixel in the graph",),
     ),
-    _operator(
+    _in_encoder(
         "padding-on-the-other-side",
-        "vae_encoder",
         set_attributes("conv2d_3", pads=[1, 1, 0, 0]),
         "padding is",
         "edge",
         "border",
     ),
-    _operator(
+    _in_decoder(
         "padding-with-the-edge",
-        "vae_decoder",
         replaced(
             "conv2d_8",
             CONV_WITH_EDGES,
@@ -192,61 +164,35 @@ PLACES = (
         "edge",
         "border",
     ),
-    _operator(
+    _in_text(
         "residual-dropped",
-        "text_encoder",
         replaced("add_135", RESIDUAL_DROPPED, x="linear_3", y="add_7"),
         "add_7 is missing from it",
     ),
-    _operator(
+    _in_text(
         "residual-scaled",
-        "text_encoder",
         replaced("add_135", RESIDUAL_SCALED, x="linear_3", y="add_7"),
         "add_7 is scaled by 0.999 before it is added",
     ),
-    _operator(
-        "skips-swapped",
-        "controlled_unet",
-        swapped("cat_2"),
-        "are exchanged",
-        "in other places",
+    _in_controlled(
+        "skips-swapped", swapped("cat_2"), "are exchanged", "in other places"
     ),
 )
 
 TIME = (
-    _operator(
-        "sine-and-cosine-swapped",
-        "controlnet",
-        swapped("cat"),
-        "are exchanged",
-    ),
-    _operator(
+    _in_controlnet("sine-and-cosine-swapped", swapped("cat"), "are exchanged"),
+    _in_controlnet(
         "frequencies-shifted",
-        "controlnet",
         set_weight("mul_9", _frequencies_shifted),
         "other frequencies",
     ),
-    _operator(
-        "timestep-through-bfloat16",
-        "controlnet",
-        after("expand", EIGHT_BITS),
-        "8 bits",
+    _in_controlnet("timestep-through-bfloat16", after("expand", EIGHT_BITS), "8 bits"),
+    _in_text("ids-through-bfloat16", after("view", EIGHT_BITS), "8 bits"),
+    _in_controlnet(
+        "phase-through-float16", after("mul_9", TO_FLOAT16), "rounded to float16"
     ),
-    _operator(
-        "ids-through-bfloat16",
-        "text_encoder",
-        after("view", EIGHT_BITS),
-        "8 bits",
-    ),
-    _operator(
-        "phase-through-float16",
-        "controlnet",
-        after("mul_9", TO_FLOAT16),
-        "rounded to float16",
-    ),
-    _operator(
+    _in_decoder(
         "activation-through-float16",
-        "vae_decoder",
         after("conv2d_3", TO_FLOAT16),
         "rounded to float16",
     ),

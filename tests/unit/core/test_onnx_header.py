@@ -89,10 +89,7 @@ def test_an_axis_of_size_0_is_fixed_and_one_of_size_minus_1_is_open(tmp_path):
         (lambda _: None, "there is no ONNX file at"),
         (lambda path: path.write_bytes(b""), "holds no graph"),
         (lambda path: path.write_text("not a model, but words"), "is no ONNX file"),
-        (
-            lambda path: path.write_bytes(FILES[0].read_bytes()[:4000]),
-            "is cut short",
-        ),
+        (lambda path: path.write_bytes(FILES[0].read_bytes()[:4000]), "is cut short"),
     ],
 )
 def test_what_is_no_onnx_file_is_refused_in_a_sentence(tmp_path, made, said):

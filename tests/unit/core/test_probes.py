@@ -21,16 +21,11 @@ PROBES = tuple(
 )
 
 
-def test_probes_survive_a_file(tmp_path):
-    save_probes(PROBES, tmp_path / "probes.json")
+@pytest.mark.parametrize("probes", [PROBES, ()], ids=["some", "none"])
+def test_probes_survive_a_file(tmp_path, probes):
+    save_probes(probes, tmp_path / "probes.json")
 
-    assert load_probes(tmp_path / "probes.json") == PROBES
-
-
-def test_no_probes_survive_a_file(tmp_path):
-    save_probes([], tmp_path / "probes.json")
-
-    assert load_probes(tmp_path / "probes.json") == ()
+    assert load_probes(tmp_path / "probes.json") == probes
 
 
 def test_an_unknown_kind_is_not_read(tmp_path):

@@ -1,7 +1,5 @@
 """The strict reader returns right values, or an error with the line and the word."""
 
-from __future__ import annotations
-
 import pytest
 
 from harness.core.errors import SuiteError
@@ -126,28 +124,18 @@ def test_what_is_no_table_is_named_with_its_line(load, text, message):
     assert complaint(error) == f"suite.toml:{message}"
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        pytest.param("a = 1\nb =\n", "2: not valid TOML: invalid value.", id="value"),
-        pytest.param(
-            "a = 1\n\na = 2\n",
-            "3: not valid TOML: cannot overwrite a value.",
-            id="twice",
-        ),
-        pytest.param(
-            "[a]\n[a]\n", "2: not valid TOML: cannot declare ('a',) twice.", id="header"
-        ),
-        pytest.param(
-            "\na = '''x\n\n", "2: not valid TOML: expected \"'''\".", id="file-ends"
-        ),
-        pytest.param(
-            b"a = 1\nb = '\xff'", "2: not UTF-8 text, which TOML", id="latin-1"
-        ),
-        pytest.param("a = " + "[" * 9999, " cannot be read: maximum", id="too-deep"),
-        pytest.param("a = " + "1" * 9999, " cannot be read: Exceeds", id="too-long"),
-    ],
-)
+BROKEN = {
+    "value": ("a = 1\nb =\n", "2: not valid TOML: invalid value."),
+    "twice": ("a = 1\n\na = 2\n", "3: not valid TOML: cannot overwrite a value."),
+    "header": ("[a]\n[a]\n", "2: not valid TOML: cannot declare ('a',) twice."),
+    "file-ends": ("\na = '''x\n\n", "2: not valid TOML: expected \"'''\"."),
+    "latin-1": (b"a = 1\nb = '\xff'", "2: not UTF-8 text, which TOML"),
+    "too-deep": ("a = " + "[" * 9999, " cannot be read: maximum"),
+    "too-long": ("a = " + "1" * 9999, " cannot be read: Exceeds"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), BROKEN.values(), ids=BROKEN)
 def test_what_is_not_toml_is_one_sentence_with_a_line(load, text, message):
     with pytest.raises(SuiteError) as error:
         load(text)

@@ -1,7 +1,5 @@
 """Declared tables: the values that they accept, and the message about all others."""
 
-from __future__ import annotations
-
 from datetime import date
 from typing import Annotated, Any, ClassVar
 

@@ -1,7 +1,5 @@
 """An excerpt is a case of its own; its variant's flags name values of the excerpt."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

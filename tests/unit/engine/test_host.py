@@ -1,7 +1,5 @@
 """A parent process learns how each job ended, and no process is left behind."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

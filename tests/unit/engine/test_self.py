@@ -2,15 +2,8 @@
 
 import pytest
 
-from harness.core.case import (
-    Case,
-    Device,
-    ExportSettings,
-    Sample,
-    Source,
-    Variant,
-)
-from harness.core.record import LAYERS, OUTPUTS, SELF, load_record, save_record
+from harness.core.case import Case, Device, ExportSettings, Sample, Source, Variant
+from harness.core.record import LAYERS, OUTPUTS, SELF
 from harness.engine.engine import Engine
 from harness.engine.store import Store
 from harness.recipes import describe
@@ -91,12 +84,6 @@ def test_a_case_that_does_not_ask_has_no_such_row(engine, encoder):
     plain = engine.run(case_of(encoder, within=()))
 
     assert {row.what for row in plain.rows} == {LAYERS, OUTPUTS}
-
-
-def test_a_record_keeps_the_rows_on_disk(record, tmp_path):
-    save_record(record, tmp_path / "record.json")
-
-    assert load_record(tmp_path / "record.json").rows == record.rows
 
 
 def test_what_pytorch_cannot_run_is_one_sentence_and_loses_no_row(engine, encoder):

@@ -9,9 +9,8 @@ from harness.core.outcome import Outcome
 from harness.core.record import LAYERS, OUTPUTS
 from harness.judge.case import judge_case, skipped
 from harness.judge.known_gaps import Gap
-from harness.judge.policy import Policy
 from harness.judge.value import floors_of, max_floors
-from tests.unit.reports import CASE, COVERAGE, chain, output, record, row
+from tests.unit.reports import CASE, COVERAGE, chain, output, policy_of, record, row
 
 TODAY = date(2026, 1, 1)
 TOLERANCES = """
@@ -24,9 +23,7 @@ why = "only floors matter here"
 
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory):
-    path = tmp_path_factory.mktemp("policy") / "tolerances.toml"
-    path.write_text(TOLERANCES)
-    return Policy.load(path)
+    return policy_of(tmp_path_factory.mktemp("policy"), TOLERANCES)
 
 
 @pytest.fixture

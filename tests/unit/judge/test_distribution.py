@@ -1,7 +1,5 @@
 """Verdicts over many pictures: error rates that hold wherever the drawing stops."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

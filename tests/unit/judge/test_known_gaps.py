@@ -1,7 +1,5 @@
 """A known gap excuses exactly the failures that it states, unless it is stale."""
 
-from __future__ import annotations
-
 from datetime import date
 
 import pytest
@@ -83,52 +81,38 @@ def test_an_issue_may_be_a_number_and_the_optional_keys_may_be_absent(load):
     assert load("") == ()
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        pytest.param(
-            ENTRY.replace("exceeds", "exeeds"),
-            """4: unknown outcome "exeeds"; did you mean 'exceeds'?""",
-            id="misspelt-outcome",
-        ),
-        pytest.param(
-            ENTRY.replace("exceeds", "within"), '4: unknown outcome "within"', id="pass"
-        ),
-        pytest.param(
-            ENTRY.replace("exceeds", "unavailable"),
-            '4: unknown outcome "unavailable"',
-            id="a-runtime-that-is-not-there",
-        ),
-        pytest.param(
-            ENTRY.replace("why", "wy"),
-            "5: unknown key 'wy' in [gap]; did you mean 'why'?",
-            id="misspelt-key",
-        ),
-        pytest.param(
-            ENTRY.replace("[[gap]]", "[[gaps]]"),
-            "2: unknown key 'gaps'; did you mean 'gap'?",
-            id="misspelt-table",
-        ),
-        pytest.param(
-            ENTRY.replace('why = "GELU is fused into its tanh form"', ""),
-            "2: [gap] has no 'why', which it must have.",
-            id="no-reason",
-        ),
-        pytest.param(
-            ENTRY.replace("GELU is fused into its tanh form", " "),
-            "5: 'why' is empty.",
-            id="blank-reason",
-        ),
-        pytest.param(
-            ENTRY + 'until = "soon"', "6: 'until' must be a date such as", id="no-date"
-        ),
-        pytest.param(
-            ENTRY + ENTRY,
-            "8: gap 'unet/mnn/fused/outputs' is already at ",
-            id="twice",
-        ),
-    ],
-)
+MISTAKES = {
+    "misspelt-outcome": (
+        ENTRY.replace("exceeds", "exeeds"),
+        """4: unknown outcome "exeeds"; did you mean 'exceeds'?""",
+    ),
+    "pass": (ENTRY.replace("exceeds", "within"), '4: unknown outcome "within"'),
+    "a-runtime-that-is-not-there": (
+        ENTRY.replace("exceeds", "unavailable"),
+        '4: unknown outcome "unavailable"',
+    ),
+    "misspelt-key": (
+        ENTRY.replace("why", "wy"),
+        "5: unknown key 'wy' in [gap]; did you mean 'why'?",
+    ),
+    "misspelt-table": (
+        ENTRY.replace("[[gap]]", "[[gaps]]"),
+        "2: unknown key 'gaps'; did you mean 'gap'?",
+    ),
+    "no-reason": (
+        ENTRY.replace('why = "GELU is fused into its tanh form"', ""),
+        "2: [gap] has no 'why', which it must have.",
+    ),
+    "blank-reason": (
+        ENTRY.replace("GELU is fused into its tanh form", " "),
+        "5: 'why' is empty.",
+    ),
+    "no-date": (ENTRY + 'until = "soon"', "6: 'until' must be a date such as"),
+    "twice": (ENTRY + ENTRY, "8: gap 'unet/mnn/fused/outputs' is already at "),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), MISTAKES.values(), ids=MISTAKES)
 def test_each_mistake_names_its_line(load, text, message):
     with pytest.raises(SuiteError) as error:
         load(text)
@@ -148,36 +132,31 @@ def test_only_the_expected_failure_becomes_a_gap(outcome):
     assert applied.outcome is expected
 
 
-@pytest.mark.parametrize(
-    ("outcome", "today", "reason"),
-    [
-        pytest.param(
-            Outcome.EXCEEDS,
-            TODAY,
-            "known gap: GELU is fused into its tanh form (issue 31)",
-            id="as-it-says-on-its-last-day",
-        ),
-        pytest.param(
-            Outcome.WITHIN,
-            TODAY,
-            "gap says exceeds, and it passes; remove the gap (known_gaps.toml:3)",
-            id="fixed",
-        ),
-        pytest.param(
-            Outcome.NONFINITE,
-            TODAY,
-            "gap says exceeds, and it is nonfinite (known_gaps.toml:3)",
-            id="another-way",
-        ),
-        pytest.param(
-            Outcome.EXCEEDS,
-            date(2026, 11, 22),
-            "gap expired 2026-11-21 (issue 31); it is exceeds today "
-            "(known_gaps.toml:3)",
-            id="expired",
-        ),
-    ],
-)
+REASONS = {
+    "as-it-says-on-its-last-day": (
+        Outcome.EXCEEDS,
+        TODAY,
+        "known gap: GELU is fused into its tanh form (issue 31)",
+    ),
+    "fixed": (
+        Outcome.WITHIN,
+        TODAY,
+        "gap says exceeds, and it passes; remove the gap (known_gaps.toml:3)",
+    ),
+    "another-way": (
+        Outcome.NONFINITE,
+        TODAY,
+        "gap says exceeds, and it is nonfinite (known_gaps.toml:3)",
+    ),
+    "expired": (
+        Outcome.EXCEEDS,
+        date(2026, 11, 22),
+        "gap expired 2026-11-21 (issue 31); it is exceeds today (known_gaps.toml:3)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("outcome", "today", "reason"), REASONS.values(), ids=REASONS)
 def test_the_reason_says_what_the_gap_says_or_how_it_is_stale(outcome, today, reason):
     applied = apply([GAP], "unet/mnn/fused/outputs", outcome, today)
 

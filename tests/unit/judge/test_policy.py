@@ -1,14 +1,14 @@
 """The tolerance of each value, and the entries that a policy file may not have."""
 
-from __future__ import annotations
+from functools import partial
 
 import pytest
 from msgspec.structs import replace
 
 import harness.judge.policy
 from harness.core.errors import SpecError, SuiteError
-from harness.judge.policy import Policy
 from harness.judge.tolerance import TIERS, Tolerance, parse_changes
+from tests.unit.reports import policy_of
 
 WIDE = """\
 [mnn.fp32]
@@ -40,13 +40,7 @@ outputs = "exact"
 
 @pytest.fixture
 def load(tmp_path):
-    path = tmp_path / "tolerances.toml"
-
-    def load(text):
-        path.write_text(text)
-        return Policy.load(path)
-
-    return load
+    return partial(policy_of, tmp_path)
 
 
 def rule(policy, group="layers", probe="conv", module="", case="unet/mnn/fp32"):
@@ -64,52 +58,37 @@ def rule(policy, group="layers", probe="conv", module="", case="unet/mnn/fp32"):
 STANDARD = TIERS["standard"]
 
 
-@pytest.mark.parametrize(
-    ("asked", "tolerance", "line"),
-    [
-        pytest.param({"case": "vae/mnn/fp32"}, STANDARD["layers"], 3, id="widest"),
-        pytest.param(
-            {"group": "outputs"},
-            replace(STANDARD["outputs"], floors=40.0),
-            5,
-            id="component-before-backend",
-        ),
-        pytest.param({}, STANDARD["layers"], 3, id="group-left-to-the-wider-table"),
-        pytest.param(
-            {"probe": "up.attn2.to_q"}, Tolerance(floors=64.0), 9, id="probe-name"
-        ),
-        pytest.param(
-            {"module": "up.attn2.to_q"}, Tolerance(floors=64.0), 9, id="module-path"
-        ),
-        pytest.param(
-            {"probe": "down.attn2.to_q"}, Tolerance(floors=64.0), 9, id="first-pattern"
-        ),
-        pytest.param(
-            {"probe": "down.conv"},
-            TIERS["quantized"]["layers"],
-            14,
-            id="second-pattern",
-        ),
-        pytest.param(
-            {"probe": "down.attn2.to_q", "group": "outputs"},
-            replace(STANDARD["outputs"], floors=40.0),
-            5,
-            id="pattern-that-leaves-the-group-to-its-component",
-        ),
-        pytest.param(
-            {"probe": "down.conv", "case": "vae/mnn/fp32"},
-            STANDARD["layers"],
-            3,
-            id="pattern-of-another-component",
-        ),
-        pytest.param(
-            {"group": "outputs", "case": "unet/onnxruntime/fp32"},
-            TIERS["exact"]["outputs"],
-            19,
-            id="another-backend",
-        ),
-    ],
-)
+ASKED = {
+    "widest": ({"case": "vae/mnn/fp32"}, STANDARD["layers"], 3),
+    "component-before-backend": (
+        {"group": "outputs"},
+        replace(STANDARD["outputs"], floors=40.0),
+        5,
+    ),
+    "group-left-to-the-wider-table": ({}, STANDARD["layers"], 3),
+    "probe-name": ({"probe": "up.attn2.to_q"}, Tolerance(floors=64.0), 9),
+    "module-path": ({"module": "up.attn2.to_q"}, Tolerance(floors=64.0), 9),
+    "first-pattern": ({"probe": "down.attn2.to_q"}, Tolerance(floors=64.0), 9),
+    "second-pattern": ({"probe": "down.conv"}, TIERS["quantized"]["layers"], 14),
+    "pattern-that-leaves-the-group-to-its-component": (
+        {"probe": "down.attn2.to_q", "group": "outputs"},
+        replace(STANDARD["outputs"], floors=40.0),
+        5,
+    ),
+    "pattern-of-another-component": (
+        {"probe": "down.conv", "case": "vae/mnn/fp32"},
+        STANDARD["layers"],
+        3,
+    ),
+    "another-backend": (
+        {"group": "outputs", "case": "unet/onnxruntime/fp32"},
+        TIERS["exact"]["outputs"],
+        19,
+    ),
+}
+
+
+@pytest.mark.parametrize(("asked", "tolerance", "line"), ASKED.values(), ids=ASKED)
 def test_the_narrowest_table_that_states_a_tolerance_decides(
     load, asked, tolerance, line
 ):
@@ -176,67 +155,58 @@ NARROW = WIDE + "[unet.mnn.fp32]\n"
 PROBE = WIDE + '[unet.mnn.fp32.probes."*.q"]\n'
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        pytest.param(
-            NARROW + 'outputs = "standard"',
-            "5: outputs is looser than [mnn.fp32] (tier 'standard' for 'strict')",
-            id="looser-tier-than-the-wider-table",
-        ),
-        pytest.param(
-            NARROW + 'outputs = { tier = "strict", floors = 40.0 }',
-            "5: outputs is looser than tier 'strict' (floors 40 for 4)",
-            id="looser-than-the-tier-it-names",
-        ),
-        pytest.param(
+LOOSER = {
+    "looser-tier-than-the-wider-table": (
+        NARROW + 'outputs = "standard"',
+        "5: outputs is looser than [mnn.fp32] (tier 'standard' for 'strict')",
+    ),
+    "looser-than-the-tier-it-names": (
+        NARROW + 'outputs = { tier = "strict", floors = 40.0 }',
+        "5: outputs is looser than tier 'strict' (floors 40 for 4)",
+    ),
+    "same-tier-without-the-tightening": (
+        (
             '[mnn.fp32]\nlayers = { tier = "standard", floors = 4.0 }\n'
-            '[unet.mnn.fp32]\nlayers = "standard"',
-            "4: layers is looser than [mnn.fp32] (floors 16 for 4)",
-            id="same-tier-without-the-tightening",
+            '[unet.mnn.fp32]\nlayers = "standard"'
         ),
-        pytest.param(
+        "4: layers is looser than [mnn.fp32] (floors 16 for 4)",
+    ),
+    "same-tier-without-the-added-bound": (
+        (
             '[mnn.fp32]\nlayers = { tier = "standard", sqnr_db = 60 }\n'
-            '[unet.mnn.fp32]\nlayers = "standard"',
-            "4: layers is looser than [mnn.fp32] (no sqnr_db)",
-            id="same-tier-without-the-added-bound",
+            '[unet.mnn.fp32]\nlayers = "standard"'
         ),
-        pytest.param(
+        "4: layers is looser than [mnn.fp32] (no sqnr_db)",
+    ),
+    "tier-against-bounds-that-stand-alone": (
+        (
             '[mnn.fp32]\nlayers = { floors = 4.0 }\nwhy = "x"\n'
-            '[unet.mnn.fp32]\nlayers = "relaxed"',
-            "5: layers is looser than [mnn.fp32] (no floors)",
-            id="tier-against-bounds-that-stand-alone",
+            '[unet.mnn.fp32]\nlayers = "relaxed"'
         ),
-        pytest.param(
-            "[mnn.fp32]\nlayers = { floors = 4.0 }",
-            "2: layers states bounds of its own",
-            id="bounds-without-a-tier",
-        ),
-        pytest.param(
-            PROBE + 'layers = "relaxed"',
-            "5: layers is looser than [mnn.fp32] (tier 'relaxed' for 'standard')",
-            id="pattern-against-the-widest",
-        ),
-        pytest.param(
-            PROBE + 'layers = "standard"\n[unet.mnn.fp32]\nlayers = "strict"',
-            "5: layers is looser than [unet.mnn.fp32]",
-            id="pattern-against-a-component-that-comes-later",
-        ),
-        pytest.param(
-            PROBE + "allow_constant = true", "4: allow_constant loosens", id="constant"
-        ),
-        pytest.param(
-            WIDE + "allow_nonfinite = true",
-            "1: allow_nonfinite loosens",
-            id="nonfinite",
-        ),
-        pytest.param(
-            NARROW + 'outputs = "standard"\nwhy = "  "',
-            "5: outputs is looser than",
-            id="blank-reason",
-        ),
-    ],
-)
+        "5: layers is looser than [mnn.fp32] (no floors)",
+    ),
+    "bounds-without-a-tier": (
+        "[mnn.fp32]\nlayers = { floors = 4.0 }",
+        "2: layers states bounds of its own",
+    ),
+    "pattern-against-the-widest": (
+        PROBE + 'layers = "relaxed"',
+        "5: layers is looser than [mnn.fp32] (tier 'relaxed' for 'standard')",
+    ),
+    "pattern-against-a-component-that-comes-later": (
+        PROBE + 'layers = "standard"\n[unet.mnn.fp32]\nlayers = "strict"',
+        "5: layers is looser than [unet.mnn.fp32]",
+    ),
+    "constant": (PROBE + "allow_constant = true", "4: allow_constant loosens"),
+    "nonfinite": (WIDE + "allow_nonfinite = true", "1: allow_nonfinite loosens"),
+    "blank-reason": (
+        NARROW + 'outputs = "standard"\nwhy = "  "',
+        "5: outputs is looser than",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), LOOSER.values(), ids=LOOSER)
 def test_looser_without_a_reason_is_refused_and_with_one_accepted(load, text, message):
     with pytest.raises(SuiteError) as error:
         load(text)
@@ -249,101 +219,80 @@ def test_looser_without_a_reason_is_refused_and_with_one_accepted(load, text, me
     load("\n".join(lines))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param(NARROW + 'outputs = "exact"', id="equality-states-fewer-bounds"),
-        pytest.param(NARROW + 'outputs = "strict"', id="the-same"),
-        pytest.param(NARROW + 'layers = "strict"', id="tighter-tier"),
-        pytest.param(
-            '[mnn.int8]\nlayers = "quantized"\n[unet.mnn.int8]\nlayers = "standard"',
-            id="tighter-tier-that-states-other-bounds",
-        ),
-        pytest.param(
-            NARROW + 'layers = { tier = "standard", floors = 4, sqnr_db = 80 }',
-            id="tightened-and-added-to",
-        ),
-        pytest.param(
-            WIDE + 'why = "x"\n[unet.mnn.fp32]\nallow_constant = false', id="taken-back"
-        ),
-        pytest.param('[unet.mnn.fp32]\noutputs = "quantized"', id="nothing-is-wider"),
-    ],
-)
+TIGHTER = {
+    "equality-states-fewer-bounds": NARROW + 'outputs = "exact"',
+    "the-same": NARROW + 'outputs = "strict"',
+    "tighter-tier": NARROW + 'layers = "strict"',
+    "tighter-tier-that-states-other-bounds": (
+        '[mnn.int8]\nlayers = "quantized"\n[unet.mnn.int8]\nlayers = "standard"'
+    ),
+    "tightened-and-added-to": NARROW
+    + 'layers = { tier = "standard", floors = 4, sqnr_db = 80 }',
+    "taken-back": WIDE + 'why = "x"\n[unet.mnn.fp32]\nallow_constant = false',
+    "nothing-is-wider": '[unet.mnn.fp32]\noutputs = "quantized"',
+}
+
+
+@pytest.mark.parametrize("text", TIGHTER.values(), ids=TIGHTER)
 def test_tighter_needs_no_reason(load, text):
     load(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        pytest.param(
-            '\n[mnn.fp32]\noutputs = "strikt"',
-            """3: unknown outputs "strikt"; did you mean 'strict'?""",
-            id="tier",
-        ),
-        pytest.param(
-            '\n[mnn.fp32]\noutputs = { tier = "strikt" }',
-            """3: unknown tier "strikt"; did you mean 'strict'?""",
-            id="tier-in-a-table",
-        ),
-        pytest.param(
-            '\n[mnn.fp32]\noutput = "strict"',
-            "3: unknown key 'output' in [mnn.fp32]; did you mean 'outputs'?",
-            id="group",
-        ),
-        pytest.param(
-            '\n[mnn.fp32.outputs]\ntier = "strict"\nsqnr = 3.0',
-            "4: unknown key 'sqnr' in [mnn.fp32.outputs]; did you mean 'sqnr_db'?",
-            id="bound",
-        ),
-        pytest.param(
-            '[onnxruntim.fp32]\noutputs = "strict"',
-            "1: unknown backend 'onnxruntim'; did you mean 'onnxruntime'?",
-            id="backend-that-reads-as-a-component",
-        ),
-        pytest.param(
-            '\n[unet.mn.fp32]\noutputs = "strict"',
-            "2: unknown backend 'mn'; did you mean 'mnn'?",
-            id="backend",
-        ),
-        pytest.param(
-            '[unet.mnn.fp32.probs."x"]\nlayers = "strict"',
-            "1: unknown key 'probs' in [unet.mnn.fp32]; did you mean 'probes'?",
-            id="probes",
-        ),
-        pytest.param(
-            '[unet.mnn.fp32.probes.""]\nlayers = "strict"',
-            '1: a probe pattern is empty; "*" matches every probe.',
-            id="empty-pattern",
-        ),
-        pytest.param(
-            "\n[mnn.fp32]\n",
-            '2: [mnn.fp32] states nothing; give it outputs = "standard".',
-            id="empty-table",
-        ),
-        pytest.param(
-            '[mnn]\nfp32 = "strict"', "2: 'fp32' must be a table", id="no-table"
-        ),
-        pytest.param(
-            '[mnn.fp32]\nwhy = "x"\noutputs = { tier = "strict", rtol = 2e-4 }',
-            "3: rtol must be one of",
-            id="rtol-off-the-ladder",
-        ),
-        pytest.param(
-            '[mnn.fp32]\nwhy = "x"\nlayers = { tier = "strict", atol = 1.0 }',
-            "3: rtol and atol go together",
-            id="half-a-pair",
-        ),
-        pytest.param(
-            '[mnn.fp32]\nwhy = "x"\nlayers = {}', "3: A tolerance must", id="no-bound"
-        ),
-        pytest.param(
-            '[mnn.fp32]\nwhy = "x"\nlayers = { floors = nan }',
-            "3: floors must be finite",
-            id="nan",
-        ),
-    ],
-)
+MISTAKES = {
+    "tier": (
+        '\n[mnn.fp32]\noutputs = "strikt"',
+        """3: unknown outputs "strikt"; did you mean 'strict'?""",
+    ),
+    "tier-in-a-table": (
+        '\n[mnn.fp32]\noutputs = { tier = "strikt" }',
+        """3: unknown tier "strikt"; did you mean 'strict'?""",
+    ),
+    "group": (
+        '\n[mnn.fp32]\noutput = "strict"',
+        "3: unknown key 'output' in [mnn.fp32]; did you mean 'outputs'?",
+    ),
+    "bound": (
+        '\n[mnn.fp32.outputs]\ntier = "strict"\nsqnr = 3.0',
+        "4: unknown key 'sqnr' in [mnn.fp32.outputs]; did you mean 'sqnr_db'?",
+    ),
+    "backend-that-reads-as-a-component": (
+        '[onnxruntim.fp32]\noutputs = "strict"',
+        "1: unknown backend 'onnxruntim'; did you mean 'onnxruntime'?",
+    ),
+    "backend": (
+        '\n[unet.mn.fp32]\noutputs = "strict"',
+        "2: unknown backend 'mn'; did you mean 'mnn'?",
+    ),
+    "probes": (
+        '[unet.mnn.fp32.probs."x"]\nlayers = "strict"',
+        "1: unknown key 'probs' in [unet.mnn.fp32]; did you mean 'probes'?",
+    ),
+    "empty-pattern": (
+        '[unet.mnn.fp32.probes.""]\nlayers = "strict"',
+        '1: a probe pattern is empty; "*" matches every probe.',
+    ),
+    "empty-table": (
+        "\n[mnn.fp32]\n",
+        '2: [mnn.fp32] states nothing; give it outputs = "standard".',
+    ),
+    "no-table": ('[mnn]\nfp32 = "strict"', "2: 'fp32' must be a table"),
+    "rtol-off-the-ladder": (
+        '[mnn.fp32]\nwhy = "x"\noutputs = { tier = "strict", rtol = 2e-4 }',
+        "3: rtol must be one of",
+    ),
+    "half-a-pair": (
+        '[mnn.fp32]\nwhy = "x"\nlayers = { tier = "strict", atol = 1.0 }',
+        "3: rtol and atol go together",
+    ),
+    "no-bound": ('[mnn.fp32]\nwhy = "x"\nlayers = {}', "3: A tolerance must"),
+    "nan": (
+        '[mnn.fp32]\nwhy = "x"\nlayers = { floors = nan }',
+        "3: floors must be finite",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), MISTAKES.values(), ids=MISTAKES)
 def test_each_mistake_names_its_line_and_the_nearest_word(load, text, message):
     with pytest.raises(SuiteError) as error:
         load(text)
@@ -519,38 +468,38 @@ def test_an_exact_variant_that_loosens_its_pattern_says_why(load):
         load('[mixed."*"]\nimage = "strict"\n[mixed.mnn-mnn]\nimage = "relaxed"\n')
 
 
-@pytest.mark.parametrize(
-    ("text", "base"),
-    [
-        pytest.param(
-            '[mnn.fp32]\nlayers = "strict"\n[unet.mnn."fp*"]\nlayers = "relaxed"',
-            "[mnn.fp32]",
-            id="of-a-component-against-an-exact-variant",
-        ),
-        pytest.param(
+LOOSER_PATTERNS = {
+    "of-a-component-against-an-exact-variant": (
+        '[mnn.fp32]\nlayers = "strict"\n[unet.mnn."fp*"]\nlayers = "relaxed"',
+        "[mnn.fp32]",
+    ),
+    "of-probes-against-an-exact-variant": (
+        (
             '[mnn.fp32]\nlayers = "strict"\n'
-            '[unet.mnn."*".probes."mid.*"]\nlayers = "relaxed"',
-            "[mnn.fp32]",
-            id="of-probes-against-an-exact-variant",
+            '[unet.mnn."*".probes."mid.*"]\nlayers = "relaxed"'
         ),
-        pytest.param(
+        "[mnn.fp32]",
+    ),
+    "of-probes-against-an-exact-variant-of-its-component": (
+        (
             '[unet.mnn.fp32]\nlayers = "strict"\n'
-            '[unet.mnn."*".probes."mid.*"]\nlayers = "relaxed"',
-            "[unet.mnn.fp32]",
-            id="of-probes-against-an-exact-variant-of-its-component",
+            '[unet.mnn."*".probes."mid.*"]\nlayers = "relaxed"'
         ),
-        pytest.param(
-            '[mnn."*"]\nlayers = "strict"\n[mnn."int[48]"]\nlayers = "relaxed"',
-            '[mnn."*"]',
-            id="with-brackets-against-a-wider-pattern",
-        ),
-        pytest.param(
-            '[unet.mnn.fp32]\nlayers = "strict"\n'
-            '[mnn.fp32."@phone"]\nlayers = "relaxed"',
-            "[unet.mnn.fp32]",
-            id="of-a-target-against-a-component",
-        ),
-    ],
+        "[unet.mnn.fp32]",
+    ),
+    "with-brackets-against-a-wider-pattern": (
+        '[mnn."*"]\nlayers = "strict"\n[mnn."int[48]"]\nlayers = "relaxed"',
+        '[mnn."*"]',
+    ),
+    "of-a-target-against-a-component": (
+        '[unet.mnn.fp32]\nlayers = "strict"\n[mnn.fp32."@phone"]\nlayers = "relaxed"',
+        "[unet.mnn.fp32]",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "base"), LOOSER_PATTERNS.values(), ids=LOOSER_PATTERNS
 )
 def test_a_variants_pattern_that_loosens_says_why(load, text, base):
     with pytest.raises(SuiteError) as error:

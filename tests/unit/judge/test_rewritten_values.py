@@ -10,12 +10,11 @@ from harness.core.case import ITSELF
 from harness.core.outcome import Outcome
 from harness.core.record import ISOLATED, LAYERS, CaseRecord
 from harness.judge.case import judge_case
-from harness.judge.policy import Policy
 from harness.judge.rewritten_values import scaled_by
 from harness.measure.align import MASK_END
 from harness.measure.compare import compare
 from tests.unit.judge.test_case import TOLERANCES
-from tests.unit.reports import chain, output, record, row
+from tests.unit.reports import chain, output, policy_of, record, row
 
 OTHERS_MADE_IT = {
     "by": "names",
@@ -30,9 +29,7 @@ OTHERS_MADE_IT = {
 
 @pytest.fixture
 def judged(tmp_path):
-    path = tmp_path / "tolerances.toml"
-    path.write_text(TOLERANCES)
-    policy = Policy.load(path)
+    policy = policy_of(tmp_path, TOLERANCES)
 
     def judge(*rows, foreign=OTHERS_MADE_IT, **about):
         kept = record(*rows, foreign=foreign and {**foreign, **about}).to_json()

@@ -11,9 +11,8 @@ from harness.core.errors import SuiteError
 from harness.core.outcome import Outcome
 from harness.core.record import OUTPUTS
 from harness.judge.case import judge_case
-from harness.judge.policy import Policy
 from harness.judge.tolerance import Tolerance
-from tests.unit.reports import output, record
+from tests.unit.reports import output, policy_of, record
 
 BF16, FP16 = "self-bf16", "self-fp16"
 WITHIN = """\
@@ -32,13 +31,7 @@ outputs = { tier = "standard", within = "self-fp16" }
 
 @pytest.fixture
 def load(tmp_path):
-    path = tmp_path / "tolerances.toml"
-
-    def load(text=WITHIN):
-        path.write_text(text)
-        return Policy.load(path)
-
-    return load
+    return lambda text=WITHIN: policy_of(tmp_path, text)
 
 
 def own(floors, name=BF16, **about):
@@ -88,8 +81,7 @@ def test_the_ratio_is_said_where_another_bound_decides(load):
         pytest.param(own(10, FP16), "was not measured", id="another-dtype"),
         pytest.param(
             replace(
-                own(10),
-                comparison=changed(own(10).comparison, nonfinite_mismatched=3),
+                own(10), comparison=changed(own(10).comparison, nonfinite_mismatched=3)
             ),
             "is not finite",
             id="overflow",

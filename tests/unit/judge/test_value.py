@@ -1,7 +1,5 @@
 """Each kind of failure has its own outcome, and an unmeasured value never passes."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -59,95 +57,81 @@ def test_what_these_tests_change_is_within_every_tolerance():
         assert judge(measured(), tolerance, is_output=True).outcome is Outcome.WITHIN
 
 
-@pytest.mark.parametrize(
-    ("changes", "outcome", "reason"),
-    [
-        pytest.param(
-            {"actual_shape": (5, 4)},
-            Outcome.SHAPE,
-            "shape [5, 4], expected [4, 5]",
-            id="shape",
-        ),
-        pytest.param(
-            {"actual_dtype": "int64"},
-            Outcome.DTYPE,
-            "dtype int64, expected float32",
-            id="integer-for-floating",
-        ),
-        pytest.param(
-            {"expected_dtype": "bool", "actual_dtype": "uint8"},
-            Outcome.DTYPE,
-            "dtype uint8, expected bool",
-            id="integer-for-boolean",
-        ),
-        pytest.param(
-            {"expected_dtype": "complex64", "actual_dtype": "complex64"},
-            Outcome.DTYPE,
-            "dtype complex64, expected complex64",
-            id="complex-is-not-judged",
-        ),
-        pytest.param(
-            {"expected_shape": (0, 4), "actual_shape": (0, 4), "count": 0},
-            Outcome.EMPTY,
-            "no element to compare in shape [0, 4]",
-            id="empty",
-        ),
-        pytest.param(
-            {"nonfinite_actual": 3, "nonfinite_mismatched": 3},
-            Outcome.NONFINITE,
-            "3 of 20 values are not finite, 0 in the reference",
-            id="nan-in-the-candidate",
-        ),
-        pytest.param(
-            {"nonfinite_expected": 3, "nonfinite_mismatched": 3},
-            Outcome.NONFINITE,
-            "0 of 20 values are not finite, 3 in the reference",
-            id="nan-in-the-reference",
-        ),
-        pytest.param(
-            {"nonfinite_expected": 3, "nonfinite_actual": 3},
-            Outcome.NONFINITE,
+FAILURES = {
+    "shape": ({"actual_shape": (5, 4)}, Outcome.SHAPE, "shape [5, 4], expected [4, 5]"),
+    "integer-for-floating": (
+        {"actual_dtype": "int64"},
+        Outcome.DTYPE,
+        "dtype int64, expected float32",
+    ),
+    "integer-for-boolean": (
+        {"expected_dtype": "bool", "actual_dtype": "uint8"},
+        Outcome.DTYPE,
+        "dtype uint8, expected bool",
+    ),
+    "complex-is-not-judged": (
+        {"expected_dtype": "complex64", "actual_dtype": "complex64"},
+        Outcome.DTYPE,
+        "dtype complex64, expected complex64",
+    ),
+    "empty": (
+        {"expected_shape": (0, 4), "actual_shape": (0, 4), "count": 0},
+        Outcome.EMPTY,
+        "no element to compare in shape [0, 4]",
+    ),
+    "nan-in-the-candidate": (
+        {"nonfinite_actual": 3, "nonfinite_mismatched": 3},
+        Outcome.NONFINITE,
+        "3 of 20 values are not finite, 0 in the reference",
+    ),
+    "nan-in-the-reference": (
+        {"nonfinite_expected": 3, "nonfinite_mismatched": 3},
+        Outcome.NONFINITE,
+        "0 of 20 values are not finite, 3 in the reference",
+    ),
+    "nan-on-both-sides": (
+        {"nonfinite_expected": 3, "nonfinite_actual": 3},
+        Outcome.NONFINITE,
+        (
             "3 of 20 values are not finite, where the reference's are not: "
-            "`allow_nonfinite` lets that pass",
-            id="nan-on-both-sides",
+            "`allow_nonfinite` lets that pass"
         ),
-        pytest.param(
-            {"actual_constant": True},
-            Outcome.CONSTANT,
-            "one value everywhere in the candidate",
-            id="constant-candidate",
-        ),
-        pytest.param(
-            {"expected_constant": True, "actual_constant": True},
-            Outcome.CONSTANT,
-            "one value everywhere in the reference and the candidate",
-            id="constant-on-both-sides",
-        ),
-        pytest.param(
-            {"required_atol": at_each_rtol(7.12e-2)},
-            Outcome.EXCEEDS,
-            "needs atol 7.120e-02 at rtol 1e-04, allowed 1.000e-02",
-            id="too-far",
-        ),
-        pytest.param(
-            {"floor_multiple": 412.0},
-            Outcome.EXCEEDS,
-            "412 floors, allowed 16",
-            id="too-many-floors",
-        ),
-        pytest.param(
-            {"floor_multiple": None},
-            Outcome.EXCEEDS,
-            "no noise floor was measured, so 16 floors cannot be checked",
-            id="no-floor",
-        ),
-        pytest.param(
-            {"sqnr_db": 18.2},
-            Outcome.EXCEEDS,
-            "SQNR 18.2 dB, at least 30.0 asked",
-            id="too-noisy",
-        ),
-    ],
+    ),
+    "constant-candidate": (
+        {"actual_constant": True},
+        Outcome.CONSTANT,
+        "one value everywhere in the candidate",
+    ),
+    "constant-on-both-sides": (
+        {"expected_constant": True, "actual_constant": True},
+        Outcome.CONSTANT,
+        "one value everywhere in the reference and the candidate",
+    ),
+    "too-far": (
+        {"required_atol": at_each_rtol(7.12e-2)},
+        Outcome.EXCEEDS,
+        "needs atol 7.120e-02 at rtol 1e-04, allowed 1.000e-02",
+    ),
+    "too-many-floors": (
+        {"floor_multiple": 412.0},
+        Outcome.EXCEEDS,
+        "412 floors, allowed 16",
+    ),
+    "no-floor": (
+        {"floor_multiple": None},
+        Outcome.EXCEEDS,
+        "no noise floor was measured, so 16 floors cannot be checked",
+    ),
+    "too-noisy": (
+        {"sqnr_db": 18.2},
+        Outcome.EXCEEDS,
+        "SQNR 18.2 dB, at least 30.0 asked",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "outcome", "reason"), FAILURES.values(), ids=FAILURES
 )
 def test_each_way_to_fail_has_its_own_outcome(changes, outcome, reason):
     verdict = judge(measured(**changes), ALL, is_output=True)

@@ -41,57 +41,46 @@ def test_a_good_picture_is_within():
     assert verdict.usage == pytest.approx(0.1)
 
 
+FAILURES = {
+    "black-reference": (
+        {"expected_peak": 0.99},
+        Outcome.BLACK,
+        "black all over in the reference",
+    ),
+    "black-candidate-whatever-psnr": (
+        {"actual_peak": 0.0, "psnr_db": 99.0},
+        Outcome.BLACK,
+        "black all over in the candidate",
+    ),
+    "both-black": (
+        {"expected_peak": 0.0, "actual_peak": 0.0},
+        Outcome.BLACK,
+        "black all over in the reference and the candidate",
+    ),
+    "one-colour": (
+        {"actual_spread": 0.99},
+        Outcome.CONSTANT,
+        "one colour all over in the candidate",
+    ),
+    "black-before-one-colour-and-before-its-reading": (
+        {"actual_peak": 0.0, "actual_spread": 0.0, "actual_read": "1"},
+        Outcome.BLACK,
+        "black all over in the candidate",
+    ),
+    "misread-before-any-bound": (
+        {"actual_read": "1", "psnr_db": 1.0},
+        Outcome.MISREAD,
+        "read as '1', expected '7'",
+    ),
+    "psnr": ({"psnr_db": 39.9}, Outcome.EXCEEDS, "PSNR 39.9 dB, at least 40.0 asked"),
+    "ssim": ({"ssim": 0.98}, Outcome.EXCEEDS, "SSIM 0.9800, at least 0.9900"),
+    "no-psnr": ({"psnr_db": NAN}, Outcome.EXCEEDS, "PSNR nan dB"),
+    "no-ssim": ({"ssim": NAN}, Outcome.EXCEEDS, "SSIM nan"),
+}
+
+
 @pytest.mark.parametrize(
-    ("changes", "outcome", "reason"),
-    [
-        pytest.param(
-            {"expected_peak": 0.99},
-            Outcome.BLACK,
-            "black all over in the reference",
-            id="black-reference",
-        ),
-        pytest.param(
-            {"actual_peak": 0.0, "psnr_db": 99.0},
-            Outcome.BLACK,
-            "black all over in the candidate",
-            id="black-candidate-whatever-psnr",
-        ),
-        pytest.param(
-            {"expected_peak": 0.0, "actual_peak": 0.0},
-            Outcome.BLACK,
-            "black all over in the reference and the candidate",
-            id="both-black",
-        ),
-        pytest.param(
-            {"actual_spread": 0.99},
-            Outcome.CONSTANT,
-            "one colour all over in the candidate",
-            id="one-colour",
-        ),
-        pytest.param(
-            {"actual_peak": 0.0, "actual_spread": 0.0, "actual_read": "1"},
-            Outcome.BLACK,
-            "black all over in the candidate",
-            id="black-before-one-colour-and-before-its-reading",
-        ),
-        pytest.param(
-            {"actual_read": "1", "psnr_db": 1.0},
-            Outcome.MISREAD,
-            "read as '1', expected '7'",
-            id="misread-before-any-bound",
-        ),
-        pytest.param(
-            {"psnr_db": 39.9},
-            Outcome.EXCEEDS,
-            "PSNR 39.9 dB, at least 40.0 asked",
-            id="psnr",
-        ),
-        pytest.param(
-            {"ssim": 0.98}, Outcome.EXCEEDS, "SSIM 0.9800, at least 0.9900", id="ssim"
-        ),
-        pytest.param({"psnr_db": NAN}, Outcome.EXCEEDS, "PSNR nan dB", id="no-psnr"),
-        pytest.param({"ssim": NAN}, Outcome.EXCEEDS, "SSIM nan", id="no-ssim"),
-    ],
+    ("changes", "outcome", "reason"), FAILURES.values(), ids=FAILURES
 )
 def test_each_way_a_picture_fails_has_its_own_outcome(changes, outcome, reason):
     verdict = judge(

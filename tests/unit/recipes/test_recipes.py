@@ -10,10 +10,7 @@ import torch
 from harness.core.case import Source
 from harness.core.errors import SuiteError
 from harness.recipes import describe, discover, recipe_module
-from harness.recipes.checkpoint import (
-    load_network,
-    load_scheduler,
-)
+from harness.recipes.checkpoint import load_network, load_scheduler
 from harness.recipes.diffusion import unet
 from harness.recipes.tokenizer import load_tokenizer
 from tests.unit.recipe_runs import answers, changed, drawn

@@ -72,7 +72,7 @@ def test_the_second_encoder_gives_a_projected_pooled_output_too():
         out = network(ids, output_hidden_states=True)
 
     assert list(made) == [
-        *("text_embeds", "last_hidden_state", "penultimate_hidden_state"),
+        *("text_embeds", "last_hidden_state", "penultimate_hidden_state")
     ]
     assert torch.equal(made["text_embeds"], out.text_embeds)
     assert torch.equal(made["penultimate_hidden_state"], out.hidden_states[-2])

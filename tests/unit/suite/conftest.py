@@ -6,7 +6,7 @@ import pytest
 
 from harness.core.errors import SuiteError
 from harness.suite.suite import load_suite
-from tests.unit.suite.pipelines import FIRST, SUITE
+from tests.unit.suite.pipelines import SUITE
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def refused(load):
         message = str(caught.value)
         where = re.match(r".*parity\.toml:(\d+): ", message)
         assert where, message
-        assert int(where[1]) == FIRST + line, message
+        assert int(where[1]) == line, message
         assert said in message
         assert "\n" not in message
 

@@ -94,21 +94,16 @@ knobs = { "x.scale" = 0.5 }
 """
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        pytest.param('"varied"', '"vary"', "unknown profile", id="profile"),
-        pytest.param('"varied-1"', '"Varied 1"', "must be lower case", id="label"),
-        pytest.param("seed", "sead", "did you mean 'seed'", id="key"),
-        pytest.param("= 2", "= 'two'", "'batch' must be", id="size"),
-        pytest.param(
-            ENTRY,
-            ENTRY + ENTRY,
-            "already has an input labelled 'varied-1'",
-            id="label-of-two",
-        ),
-    ],
-)
+WRONG = {
+    "profile": ('"varied"', '"vary"', "unknown profile"),
+    "label": ('"varied-1"', '"Varied 1"', "must be lower case"),
+    "key": ("seed", "sead", "did you mean 'seed'"),
+    "size": ("= 2", "= 'two'", "'batch' must be"),
+    "label-of-two": (ENTRY, ENTRY + ENTRY, "already has an input labelled 'varied-1'"),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "message"), WRONG.values(), ids=WRONG)
 def test_a_wrong_entry_is_one_sentence_with_its_line(tmp_path, old, new, message):
     path = tmp_path / "worst_inputs.toml"
     path.write_text(ENTRY.replace(old, new))

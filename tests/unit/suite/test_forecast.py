@@ -38,9 +38,7 @@ SD15 = DIGITS.parent / "sd15"
 FLUX = DIGITS.parent / "flux"
 UNET_WEIGHTS = 859_520_964 * 4
 SMALL = Sample(
-    profile="realistic",
-    index=0,
-    shapes=(("batch", 1), ("height", 32), ("width", 48)),
+    profile="realistic", index=0, shapes=(("batch", 1), ("height", 32), ("width", 48))
 )
 
 

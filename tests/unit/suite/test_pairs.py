@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from harness.runtimes.diffusion.inputs import draw_inputs
-from tests.unit.suite.pipelines import IMAGE, TEXT, changed
+from tests.unit.suite.pipelines import FIRST, IMAGE, TEXT, changed
 
 
 def test_pairs_take_every_prompt_before_one_comes_again(pipeline):
@@ -90,4 +90,4 @@ def test_the_metrics_of_pairs_are_those_of_the_suite_on_every_machine(
     ],
 )
 def test_pairs_that_could_decide_nothing_are_refused(refused, said, key, message):
-    refused(TEXT + said + "\n", key - 1, message)
+    refused(TEXT + said + "\n", FIRST + key - 1, message)

@@ -289,7 +289,7 @@ def test_every_prompt_is_drawn_as_often_as_samples_ask(pipeline, tmp_path, text,
 def test_a_prompts_file_without_prompts_is_refused(refused, tmp_path, data, words):
     (tmp_path / "lines.txt").write_bytes(data)
 
-    refused(FROM_FILE, 1, words)
+    refused(FROM_FILE, FIRST + 1, words)
 
 
 def test_a_scheduler_has_a_short_word_and_options(pipeline):
@@ -505,7 +505,7 @@ def test_a_picture_held_on_its_side_has_its_size_as_it_is_shown(pipeline, tmp_pa
 def test_a_line_that_is_wrong_is_named_with_the_right_word(refused, base, added, said):
     text = f"{BASES[base]}{added}\n"
 
-    refused(text, text.count("\n") - 1, said)
+    refused(text, FIRST + text.count("\n") - 1, said)
 
 
 @pytest.mark.parametrize(
@@ -533,7 +533,7 @@ def test_a_line_that_is_wrong_is_named_with_the_right_word(refused, base, added,
 def test_a_table_that_is_wrong_is_named_by_the_line_at_fault(
     refused, base, change, line, said
 ):
-    refused(changed(BASES[base], *change), line, said)
+    refused(changed(BASES[base], *change), FIRST + line, said)
 
 
 def test_a_pipeline_may_not_share_its_name_with_any_component(load):

@@ -1,13 +1,13 @@
 """Places where a runtime runs: the cases that they make, and what is refused."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from harness.core.errors import SuiteError
-from harness.judge.policy import Policy
-from harness.suite.suite import load_suite
+from tests.unit.reports import policy_of
 
 DIGITS = Path(__file__).parents[3] / "fixtures" / "digits"
 SUITE = f"""\
@@ -30,13 +30,8 @@ command = ["../envs/old/bin/python"]
 
 
 @pytest.fixture
-def load(tmp_path):
-    def load(text):
-        path = tmp_path / "parity.toml"
-        path.write_text(SUITE + text, encoding="utf-8")
-        return load_suite(path)
-
-    return load
+def load(load):
+    return lambda text: load(text, SUITE)
 
 
 PLACES = {
@@ -170,10 +165,7 @@ REFUSED = {
         '[backend.onnxruntime]\nconverter = "1.20.1"\n',
         "unknown key 'converter'",
     ),
-    "no version": (
-        '[backend.mnn]\nversions = ["newest"]\n',
-        "'newest' is no version",
-    ),
+    "no version": ('[backend.mnn]\nversions = ["newest"]\n', "'newest' is no version"),
     "a range of converters": (
         '[backend.mnn]\nconverter = ">=3.4"\n',
         "'>=3.4' is no version",
@@ -229,12 +221,7 @@ why = "float16 of attention"
 
 @pytest.fixture
 def policy(tmp_path):
-    def policy(text):
-        path = tmp_path / "tolerances.toml"
-        path.write_text(text, encoding="utf-8")
-        return Policy.load(path)
-
-    return policy
+    return partial(policy_of, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -258,11 +245,7 @@ def policy(tmp_path):
 def test_a_table_of_a_target_is_the_narrowest(policy, case, group, probe, tier):
     component, backend, variant = case.split("/")
     found = policy(TOLERANCES).for_probe(
-        component=component,
-        backend=backend,
-        variant=variant,
-        group=group,
-        probe=probe,
+        component=component, backend=backend, variant=variant, group=group, probe=probe
     )
 
     assert found.tier == tier
