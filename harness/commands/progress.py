@@ -106,7 +106,7 @@ class ProgressLines:
 
     Args:
         stream: The stream to write to.
-        live: Whether the stream can update a line, if it does not say so itself.
+        live: Whether the stream can update a line; None asks the stream.
         room: Number of free columns for the live line, right of the cursor.
         lead: Returns what to write before a lasting line, to begin a line.
 
@@ -223,7 +223,7 @@ class ProgressLines:
 
 @contextmanager
 def shown_engine(suite: Suite, store: str) -> Iterator[Engine]:
-    """Yield an engine whose progress is shown; then leave a tidy store and screen."""
+    """Yield an engine whose progress is shown; then clean up the store and screen."""
     from harness.engine.engine import Engine
     from harness.engine.run import open_store
 

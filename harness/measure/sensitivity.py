@@ -134,7 +134,7 @@ def repeated(run: Run, feeds: Arrays, first: Arrays, times: int) -> float:
     The change from the `first` outputs is 0 if all bits are equal. It is infinite if a
     NaN or another shape appears.
     """
-    runs = [run(feeds) for _ in range(times)]
+    runs = (run(feeds) for _ in range(times))  # one is in memory at a time
     return max(_gap(first[name], made[name]) for made in runs for name in first)
 
 

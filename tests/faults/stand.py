@@ -12,6 +12,7 @@ from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Failure
 from harness.core.runtime import exact
 from harness.core.settings import Settings
 from harness.engine import tasks
+from harness.engine.artifacts import Artifacts
 from harness.engine.deployed import Deployed, Reading
 from harness.engine.engine import Engine, record_of
 from harness.engine.store import Store
@@ -68,7 +69,9 @@ class Stand:
         self.suite = load_suite(suite or watched_digits())
         self.store = Store(root=root)
         self._engine = WrappingEngine(self.store, Limits(timeout_s=limit_s))
-        self.artifacts = self._engine._artifacts
+        # PATH may have a converter of its own, in which no fault is planted.
+        self.artifacts = Artifacts(self.store, self._engine._worker_pool, None)
+        self._engine._artifacts = self.artifacts
         self.peers = peers
         self.isolate = isolate
         self._judge = Judge.of(self.suite, Settings())

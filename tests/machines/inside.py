@@ -23,7 +23,7 @@ class Recording(Work):
         self._kept = kept
 
     def _exported_before(self, group: Group) -> Exported:
-        """Return a group's program as it was kept, or as the module shows it."""
+        """Return the program that a group's graph was exported from, and its probes."""
         kept = Store(root=self._kept)
         graph = kept.find("onnx", self.graph_key(group))
         assert graph is not None, f"{self.component.name} was not exported"

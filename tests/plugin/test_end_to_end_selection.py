@@ -53,18 +53,22 @@ def test_e2e_without_a_pipeline_is_2_and_a_sentence(project):
     project.change("parity.toml", PIPELINES, "")
     project.change("parity.toml", '[component.text_encoder]\nattention = "eager"\n', "")
 
-    project.parity("run", "--e2e").check(
-        2, "parity: parity.toml has no end-to-end case; add [pipeline.text2img]."
-    )
+    ended = project.parity("run", "--e2e")
 
+    assert ended.code == 2
+    assert ended.text == (
+        "parity: parity.toml has no end-to-end case; add [pipeline.text2img].\n"
+    )
     assert not (project.path / "reports").exists()
 
 
 def test_e2e_of_a_component_is_2_and_names_what_there_is(project):
-    project.parity("run", "--e2e", "vae_decoder").check(
-        2,
+    ended = project.parity("run", "--e2e", "vae_decoder")
+
+    assert ended.code == 2
+    assert ended.text == (
         "parity: parity.toml has no end-to-end case of that name; "
-        f"there are {ONNXRUNTIME}, {MNN}.",
+        f"there are {ONNXRUNTIME}, {MNN}.\n"
     )
 
 

@@ -7,8 +7,6 @@ import pytest
 
 from tests.plugin.project import CASES, Project, rewrite, write_project
 
-pytestmark = pytest.mark.slow
-
 OTHER = "vae_encoder"
 TWO = f'components = ["vae_decoder", "{OTHER}"]'
 

@@ -100,7 +100,10 @@ def open_file(path: Path, backend: str, device: Device, outputs: Sequence[str]) 
 
 
 def _meant(suite: Suite, app: str) -> tuple[Runtime, str]:
-    """Return the runtime and the version that `--app` means, or refuse both."""
+    """Return the runtime and the version that `--app` means.
+
+    A version of no runtime of the suite is refused.
+    """
     named, _, version = app.rpartition("=")
     used = dict.fromkeys(case.backend for case in suite.cases)
     able = [name for name in used if runtime(name).driver]

@@ -137,15 +137,15 @@ class Stopwatch:
     ) -> PlanTimes:
         """Time a plan's file beside uniform files, in turns.
 
-        `groups` are the operators of each layer in the float32 file, and `bits` the
-        plan's.
+        `groups` are the operators of each layer in the float32 file. `bits` has the
+        number of bits of each layer in the plan.
 
         Raises:
             ParityError: A file cannot be run.
 
         """
         subjects = [self._subject(one) for one in (*uniform, planned)]
-        plan = replace(BenchPlan(), rounds=_COMPARED)
+        plan = BenchPlan(rounds=_COMPARED)
         timings = self.bench.times(subjects, plan)
         for one in timings:
             if one.failure:

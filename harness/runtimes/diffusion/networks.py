@@ -93,7 +93,8 @@ class Residents:
 class TorchNetwork:
     """A component's unmodified PyTorch module.
 
-    `residents` holds it while there is memory. Noise floors need it in float64.
+    `residents` holds it while there is memory. Its `dtype` is float32, or float64 for
+    noise floors.
     """
 
     component: Component

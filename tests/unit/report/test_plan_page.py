@@ -7,8 +7,6 @@ from harness.report.plans import why
 from tests.unit import browser as chromiums
 from tests.unit.found import cells
 
-pytestmark = pytest.mark.slow
-
 MIB = 2**20
 ALONE, FED_BACK = [40.0, 31.0, 35.0], [40.0, 30.5, 29.0]
 
@@ -185,6 +183,7 @@ def test_a_plan_of_outputs_has_no_steps():
     assert section("steps", moved={}) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_phone_shows_every_part_and_a_checker_finds_no_serious_fault(
     browser, tmp_path, scheme
