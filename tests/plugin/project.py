@@ -124,8 +124,8 @@ class Ended:
     def check(self, code, *words):
         """Check the exit code and what was said; with code 2 comes no traceback."""
         assert self.code == code, self.text
-        lacking = [one for one in words if not self.has(one)]
-        assert not lacking, f"{lacking} not in {self.text}"
+        missing = [one for one in words if not self.has(one)]
+        assert not missing, f"{missing} not in {self.text}"
         if code == 2:
             assert "Traceback" not in self.text
         return self

@@ -134,7 +134,10 @@ def _weight_bytes(component: Component) -> int:
 
 
 class SessionNetwork:
-    """A deployed file in its runtime; `residents` holds its session while they can."""
+    """A deployed file in its runtime.
+
+    `residents` holds its session while there is memory.
+    """
 
     def __init__(self, role_file: RoleFile, residents: Residents) -> None:
         self._role_file = role_file
