@@ -58,6 +58,7 @@ def versions(  # one option each
     """
     from harness.core.runtime import runtime
     from harness.core.settings import Settings, near
+    from harness.core.waiting import awaited
     from harness.engine.environments import available
     from harness.engine.ray_executor import executor_on
     from harness.engine.run import engine_of
@@ -92,7 +93,7 @@ def versions(  # one option each
                 say(f"{declared.title} {version}")
                 answers[version] = []
                 for question, run in asked[version].items():
-                    record = next(jobs).result()
+                    record = awaited(next(jobs))
                     verdicts = [judge.check(record, what) for what in run.whats]
                     answer = result_of(version, question, record, verdicts)
                     answers[version].append(answer)

@@ -12,6 +12,7 @@ import psutil
 
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
+from harness.core.waiting import SLICE_S
 
 MIB = 2**20
 GIB = 2**30
@@ -125,7 +126,7 @@ class MemoryBudget:
                 part = max(need.size_bytes, min(need.most_bytes, self._budget))
                 if self._held + part <= self._budget:
                     break
-                self._changed.wait()
+                self._changed.wait(SLICE_S)
             self._held += part
         try:
             yield

@@ -26,6 +26,7 @@ from harness.core.outcome import Outcome
 from harness.core.pipeline import Tested
 from harness.core.record import CaseRecord, Failure, Row
 from harness.core.settings import Settings
+from harness.core.waiting import awaited
 from harness.engine import shared
 from harness.engine.engine import Engine, record_of
 from harness.engine.groups import Begun, Queue, groups_of, largest_first
@@ -217,7 +218,7 @@ class Elsewhere(AbstractContextManager["Elsewhere"]):
         """Run one case and return its record."""
         record = Future[CaseRecord]()
         self.run_into(record, case)
-        return record.result()
+        return awaited(record)
 
     def isolate(self, case: Case, sample: Sample) -> tuple[Row, ...]:
         """Run a case's operators alone.
@@ -226,7 +227,7 @@ class Elsewhere(AbstractContextManager["Elsewhere"]):
             ParityError: A stage ended without an answer.
 
         """
-        return cast("tuple[Row, ...]", self.submit(case, sample=sample).result())
+        return cast("tuple[Row, ...]", awaited(self.submit(case, sample=sample)))
 
     def submit(
         self,

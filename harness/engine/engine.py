@@ -24,6 +24,7 @@ from harness.core.pipeline import PipelineCase, PipelineRun, Tested
 from harness.core.record import CaseRecord, Failure, Row
 from harness.core.rounding import Bits, Effects, Trials
 from harness.core.runtime import check_words, exact
+from harness.core.waiting import awaited
 from harness.engine import export_files, keys, tasks
 from harness.engine.artifacts import Artifacts, native_converter
 from harness.engine.deployed import Deployed, Reading
@@ -127,7 +128,7 @@ class Engine(AbstractContextManager["Engine"]):
         closes the engine, which ends what runs and drops what waits.
         """
         begun = [self._pool.submit(function, one) for one in items]
-        return [one.result() for one in begun]
+        return [awaited(one) for one in begun]
 
     def redirect(self, tell: Callable[[Progress], None] | None, pictures: Path) -> None:
         """Send progress and pictures somewhere else from now on."""

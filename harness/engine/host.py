@@ -36,6 +36,7 @@ import psutil
 from harness.core.errors import SpecError, StageError
 from harness.core.outcome import Outcome
 from harness.core.program import signal_name
+from harness.core.waiting import SLICE_S
 from harness.engine.worker import FORKS, JobResult, report_progress
 
 __all__ = ["Host", "JobResult", "report_progress"]
@@ -226,8 +227,11 @@ class _Process:
 
     def receive(self, deadline_s: float) -> tuple[Any, ...]:
         """Return the next message, or ``late`` or ``gone`` if there is none."""
-        if not self.channel.poll(max(0.0, deadline_s - time.monotonic())):
-            return ("late",)
+        while not self.channel.poll(
+            max(0.0, min(SLICE_S, deadline_s - time.monotonic()))
+        ):
+            if time.monotonic() >= deadline_s:
+                return ("late",)
         try:
             text = self.channel.recv_bytes()
         except (EOFError, OSError):

@@ -22,6 +22,7 @@ from harness.core.record import LAYERS, CaseRecord, Failure
 from harness.core.runtime import runtime
 from harness.core.settings import Settings, near
 from harness.core.text import Line, count, wrapped
+from harness.core.waiting import awaited
 from harness.engine.artifacts import native_converter
 from harness.engine.cluster import Elsewhere, Place
 from harness.engine.engine import Engine, record_of
@@ -128,7 +129,7 @@ class Run(AbstractContextManager["Run"]):
                 return _unavailable(case)
             started = self._started.get(case.id)
             asking = self.judge.asking(case)
-            record = started.result() if started else self._engine.run(asking)
+            record = awaited(started) if started else self._engine.run(asking)
             return self._localised(case, record)
 
         record = self.folder.record_once((path_of(self.suite), case.id), make)

@@ -7,7 +7,7 @@ moment. A group is therefore one task, which begins again if its node is gone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, as_completed
+from concurrent.futures import Executor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
@@ -15,6 +15,7 @@ from harness.commands.bench.rounds import Bench
 from harness.commands.bench.timing import BenchPlan, Subject, Timing
 from harness.core.environment import environment
 from harness.core.errors import ParityError, StageError
+from harness.core.waiting import as_they_end
 from harness.engine.cluster import Place, Task
 from harness.engine.needs import TaskStep, takes
 from harness.engine.ray_executor import Tell, node_name
@@ -54,7 +55,7 @@ class BenchElsewhere(AbstractContextManager["BenchElsewhere"]):
             self.executor.submit(self._task(subjects, plan)): subjects
             for subjects in groups
         }
-        for task in as_completed(running):
+        for task in as_they_end(running):
             try:
                 made = task.result()
             except StageError as error:  # its node is gone, and so were all others

@@ -28,6 +28,7 @@ from harness.commands.bench.timing import (
 )
 from harness.core.case import REFERENCE
 from harness.core.errors import ParityError
+from harness.core.waiting import awaited
 from harness.engine.run import missing, open_store, path_of
 from harness.suite.suite import Suite
 
@@ -169,13 +170,13 @@ class Served(AbstractContextManager["Served"]):
             self._channel.send(True)
             self._channel.recv()
         except (EOFError, OSError):
-            self._turn.result()  # raises the error that ended the turn
+            awaited(self._turn)  # raises the error that ended the turn
             raise
 
     def ended(self) -> Round:
         """End the turn, and return the measurements of its process."""
         self._channel.send(False)
-        return self._turn.result()
+        return awaited(self._turn)
 
     def __exit__(self, *_: object) -> None:
         """Close the connection, which ends a turn that is still in progress."""

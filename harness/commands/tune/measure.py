@@ -8,7 +8,7 @@ from the store again, because those with layers would fill the disk.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, as_completed
+from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -36,6 +36,7 @@ from harness.core.errors import ParityError, StageError, SuiteError
 from harness.core.pipeline import PipelineCase, Tested
 from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Row
 from harness.core.settings import Settings
+from harness.core.waiting import as_they_end, awaited
 from harness.engine.artifacts import native_converter
 from harness.engine.cluster import Place, Task
 from harness.engine.engine import Engine
@@ -164,7 +165,7 @@ def tune_on(
             ): subject
             for subject, some in together.items()
         }
-        for task in as_completed(running):
+        for task in as_they_end(running):
             try:
                 part, sentences = task.result()
             except StageError as error:  # its node is gone, and so were all others
@@ -414,7 +415,7 @@ class _Tuner:
         before_s = self._took_s.setdefault(subject, 0.0)  # if the first run is stopped
         running = self.engine.start(case for _, case in steps)
         for (tally, _), record in zip(steps, running, strict=True):
-            tally.add(record.result(), sample)
+            tally.add(awaited(record), sample)
         self._forget([case for tally, case in steps if case is not tally.case])
         self._took_s[subject] = before_s + perf_counter() - begin
         if self.is_any:
