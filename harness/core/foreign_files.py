@@ -71,7 +71,9 @@ def lacking(path: Path, kind: str) -> str:
             beside = path.with_name(f"{path.name}{own.weights}")
             # It is imported now, because it may load NumPy, and a suite is read
             # without NumPy.
-            return str(resolve(own.lacking)(path, beside))
+            words = str(resolve(own.lacking)(path, beside))
+            way_out = "fetch or copy it again, or convert the model again."
+            return f"{words}; {way_out}" if words else ""
         return lacking_onnx(path)
     except (SuiteError, ValueError) as error:
         return str(error)

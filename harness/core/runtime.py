@@ -164,7 +164,7 @@ class OwnFormat:
         title: Name in messages: ``MNN file``.
         weights: Suffix of the separate file that may hold the weights.
         lacking: ``module:function``. The function gets the path of a file and the path
-            of its weights. It returns a message about missing data, or an empty text.
+            of its weights. It returns a clause about missing data, or an empty text.
         take: ``module:function`` that a worker process calls to put such a file into
             the store.
 

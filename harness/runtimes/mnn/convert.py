@@ -113,7 +113,7 @@ def convert(
     with suppress(ValueError):  # what is no .mnn file does not load, as is said below
         # MNN reads past the end of weights that are cut off, and computes with that.
         if words := file.lacking_mnn(target, folder / WEIGHTS):
-            msg = f"{component.name}: the MNN converter wrote too few weights: {words}"
+            msg = f"{component.name}: the MNN converter wrote too few weights: {words}."
             _fail(msg, log)
     if not variant.converter:  # else only its own version must read the file
         _check_loads(target, component, log)

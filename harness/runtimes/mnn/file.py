@@ -126,14 +126,14 @@ def converted_by(path: Path) -> str:
 
 
 def lacking_mnn(path: Path, beside: Path) -> str:
-    """Return one sentence about an operator whose weights the file beside lacks.
+    """Return a clause about an operator whose weights the file beside lacks.
 
     MNN itself reads past the end of a file that is too short, and computes with that.
 
     `beside` is the file that holds the weights of `path`; it may be missing.
 
     Returns:
-        The sentence; empty where `beside` holds all weights that `path` needs.
+        The clause; empty where `beside` holds all weights that `path` needs.
 
     Raises:
         ValueError: There is no ``.mnn`` file at `path`, or it is cut off.
@@ -146,8 +146,7 @@ def lacking_mnn(path: Path, beside: Path) -> str:
     there = f"has {present:,} bytes" if beside.is_file() else "is not there"
     return (
         f"{path.name} keeps weights of {name!r} in {beside.name} up to byte "
-        f"{needed:,}, and that file {there}; fetch or copy it again, or convert the "
-        "model again."
+        f"{needed:,}, and that file {there}"
     )
 
 
