@@ -190,6 +190,14 @@ def test_a_record_proposes_without_running_and_what_it_writes_is_kept(copy):
     assert again.has("Nothing would change.")
 
 
+def test_named_cases_alone_are_tuned(copy):
+    ended = copy.parity("tune", "--from", "last", "--suite", ".", "int8")
+
+    ended.check(0, "1 case on 21 inputs")
+    assert ended.has("+[vae_decoder.mnn.int8-weights]")
+    assert not ended.has(".fp32]")
+
+
 def test_the_build_that_was_tuned_runs_within_its_tuned_tolerances(copy):
     copy.parity("tune", "--from", "last", "--suite", ".", "--write")
 

@@ -19,7 +19,7 @@ _FOLDER = click.Path(path_type=Path)
 
 
 @click.command()
-@click.argument("components", nargs=-1)
+@click.argument("cases", nargs=-1)
 @click.option(
     "--suite",
     type=_FOLDER,
@@ -92,7 +92,7 @@ _FOLDER = click.Path(path_type=Path)
 )
 def tune(  # one option each
     *,
-    components: tuple[str, ...],
+    cases: tuple[str, ...],
     suite: Path | None,
     store: str,
     samples: int,
@@ -110,11 +110,12 @@ def tune(  # one option each
     prune: bool,
     into: Path,
 ) -> int:
-    """Find the tolerances that a healthy build of COMPONENTS needs. Default: all.
+    """Find the tolerances that a healthy build of CASES needs. Default: all networks.
 
-    Each case runs on many inputs: the suite's own inputs, and independent draws. A
-    pipeline is tuned if it is named, on many pairs of prompt and seed. The proposed
-    tolerances are shown as a diff.
+    CASES are named as in `parity run`: unet, mnn/int8 or "unet/*/fp32". Each case runs
+    on many inputs: the suite's own inputs, and independent draws. A pipeline is tuned
+    if it is named, on many pairs of prompt and seed. The proposed tolerances are shown
+    as a diff.
     """
     from harness.commands.tune import run
     from harness.commands.tune.headroom import Headroom
@@ -124,7 +125,7 @@ def tune(  # one option each
     from harness.suite.suite import load_suite
 
     if prune:
-        if earlier or components:
+        if earlier or cases:
             msg = "--prune takes --suite and --write alone; nothing is tuned by it."
             raise SpecError(msg)
         again = f"parity tune --prune --write{given_again('suite')}"
@@ -138,12 +139,12 @@ def tune(  # one option each
     if earlier:
         tuning = load_tuning(into, earlier)
         loaded = load_suite(suite or Path(tuning.suite))
-        tuning = run.of_suite(tuning, loaded, components)
+        tuning = run.of_suite(tuning, loaded, cases)
     else:
         loaded = load_suite(suite or Path("parity.toml"))
         effort = Effort(samples=samples, layers=layers, seeds=seeds, seed=seed)
         settings = Settings(store=store, mnn_convert=mnn_convert, on=on)
-        tuning, failed = run.run_tuning(loaded, components, effort, settings, into)
+        tuning, failed = run.run_tuning(loaded, cases, effort, settings, into)
     return run.show_tuning(
         loaded,
         tuning,
@@ -152,7 +153,7 @@ def tune(  # one option each
         allow_looser=allow_looser,
         write=write,
         options=given_again(
-            *("components", "suite", "factor", "decibels", "allow_looser", "why"),
+            *("cases", "suite", "factor", "decibels", "allow_looser", "why"),
             "into",
         ),
         earlier=earlier,
