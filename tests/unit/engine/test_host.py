@@ -397,8 +397,8 @@ def test_closing_is_quick_and_the_host_may_be_used_again():
     host.close()
     host.close()
 
-    assert time.monotonic() - start < 1
-    assert gone(pid, 0.5)
+    assert time.monotonic() - start < 4  # a host that does not end is killed after 5 s
+    assert gone(pid)
     assert run(host, add, 1).value == 1
     host.close()
 
