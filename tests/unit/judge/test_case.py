@@ -181,6 +181,13 @@ def test_another_attribute_fails_outputs_unless_a_rewrite_explains_it(
         assert verdict.reason.startswith(f"{attribute['words']}, at net.norm")
 
 
+def test_fewer_bits_and_no_rewrite_are_blamed_for_outputs_that_fail(judged):
+    graphs = ({**GRAPH, "attributes": [PADDING], "exact": False},)
+    made = record(output(40), graphs=graphs, foreign=TAKEN)
+
+    assert judged(made, OUTPUTS).found is Outcome.EXCEEDS
+
+
 def test_a_known_gap_may_say_that_weights_are_others(judged):
     weight = {
         "name": "conv.weight",
