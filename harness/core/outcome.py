@@ -33,8 +33,8 @@ class Outcome(StrEnum):
     """A picture is completely black, which is how NaN looks on a screen."""
 
     MISREAD = "misread"
-    """The result read from an output differs, such as a digit in a picture, or a
-    ranking."""
+    """The result read from an output differs, such as a digit in a picture, a ranking,
+    or an id."""
 
     WORSE = "worse"
     """Over many pictures, more are worse than their limit than may be."""

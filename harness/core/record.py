@@ -161,8 +161,8 @@ class CaseRecord:
         contract: For each deployed file: the effect of each input alone, in PyTorch and
             in the file; two inputs that the file exchanges; and the difference between
             its outputs for the same inputs.
-        graphs: For each graph of a case in full precision, the weights and attributes
-            that differ from PyTorch's.
+        graphs: For each graph of a case, the weights and attributes that differ from
+            PyTorch's, and whether the deployed file keeps the graph's weights.
         rewrite_max_abs: Largest difference, over all samples, between the module's
             outputs and those of the program made from its exportable copy.
         pipeline: Facts of an end-to-end case only: the file of each role, the growth of

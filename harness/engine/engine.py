@@ -188,10 +188,11 @@ class Engine(AbstractContextManager["Engine"]):
         fields = self._measured(case, [file for _, file in found], took)
         readings = [reading for _, file in found for reading in file.readings]
         fields["rows"] += self._artifacts.self_rows(case, readings, took)
-        if exact(case):
-            # This is last: if a runtime refuses the file, its own message is better.
-            checked = [self._artifacts.checked(case, graph) for graph, _ in found]
-            fields["graphs"] = tuple(one for one in checked if one)
+        # This is last: if a runtime refuses the file, its own message is better.
+        checked = [self._artifacts.checked(case, graph) for graph, _ in found]
+        fields["graphs"] = tuple(
+            {**one, "exact": exact(case)} for one in checked if one
+        )
         # The first sizes are timed, so their files are recorded.
         graph, file = found[0]
         made = {"onnx": _summary(graph), case.backend: _summary(file.artifact)}

@@ -187,11 +187,12 @@ def judge_case(
     else:
         picture = picture_words(record) if what == IMAGE else ""
         found, reason = _found(record, what, rows, min_coverage)
+    also = () if record.failure else _ways(failing)
     if what == OUTPUTS and record.failure is None:
         if breach := contract_breach(record):
             # It is reported in place of any row: a file that does not get its inputs
             # cannot be right.
-            (found, reason), first, inputs = breach, None, ()
+            (found, reason), first, inputs, also = breach, None, (), ()
         elif told := (
             graph_finding(record, failing=bool(failing)) or flags_without_effect(record)
         ):
@@ -203,7 +204,7 @@ def judge_case(
     refused = refusals(record) if what in JUDGED_WITHIN else ()
     beside = (rewritten_message(rows), *foreign_words(record, what), *unsaid, *refused)
     reason = "; ".join((reason, *filter(None, beside)))
-    applied = known_gaps.apply(gaps, f"{record.case}/{what}", found, today)
+    applied = known_gaps.apply(gaps, f"{record.case}/{what}", found, today, also)
     return CaseVerdict(
         case=record.case,
         suite=record.suite,
@@ -315,6 +316,21 @@ def _found(
             ) + (f"; {ask_for_less(share)}" if record.foreign else "")
     worst = max(rows, key=lambda judged: judged.verdict.usage)
     return Outcome.WITHIN, f"{_name(worst.row)}: {worst.verdict.reason}"
+
+
+def _ways(failing: Iterable[JudgedRow]) -> tuple[Outcome, ...]:
+    """Return how samples fail, each by its loudest value.
+
+    A NaN explains what exceeds in its own sample, and nothing of another sample.
+    """
+    loudest: dict[str, JudgedRow] = {}
+    for judged in sorted(failing, key=lambda one: -one.verdict.usage):
+        loudest.setdefault(judged.row.sample, judged)
+    ways = dict.fromkeys(judged.verdict.outcome for judged in loudest.values())
+    if Outcome.MISREAD in ways:
+        # One error changes what is read of some samples, and only numbers of others.
+        ways.pop(Outcome.EXCEEDS, None)
+    return tuple(ways)
 
 
 _RELEASES = {

@@ -14,7 +14,7 @@ If two gaps match an id, the first one in the file counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import date
 from fnmatch import fnmatchcase
@@ -130,11 +130,18 @@ def load_gaps(path: Path) -> tuple[Gap, ...]:
     return tuple(gaps.values())
 
 
-def apply(gaps: Iterable[Gap], id_: str, outcome: Outcome, today: date) -> Applied:
+def apply(
+    gaps: Iterable[Gap],
+    id_: str,
+    outcome: Outcome,
+    today: date,
+    also: Collection[Outcome] = (),
+) -> Applied:
     """Return what the outcome of a check becomes under the first gap that matches.
 
-    A gap is stale if its last day is over, or if the case no longer fails in the
-    expected way. A stale gap is a failure, so that the list stays correct. A gap with
+    `also` has the outcomes of what fails besides, which a gap must not hide. A gap is
+    stale if its last day is over, or if the case no longer fails in the expected way
+    alone. A stale gap is a failure, so that the list stays correct. A gap with
     `sometimes` may pass. A case that could not run on this machine has no effect on its
     gap. A gap still holds on its last day.
     """
@@ -145,7 +152,7 @@ def apply(gaps: Iterable[Gap], id_: str, outcome: Outcome, today: date) -> Appli
         by = f", accepted by {gap.who}" if gap.who else ""
         expired = f"gap expired {gap.until}{_issue(gap)}{by}"
         stale = f"{expired}; it is {outcome.value} today"
-    elif outcome is gap.outcome:
+    elif {outcome, *also} == {gap.outcome}:
         return Applied(outcome=Outcome.GAP, reason=gap.words, gap=gap)
     elif outcome.passed and gap.sometimes:
         reason = f"{gap.words}; not in this file"
@@ -153,7 +160,8 @@ def apply(gaps: Iterable[Gap], id_: str, outcome: Outcome, today: date) -> Appli
     elif outcome.passed:
         stale = f"gap says {gap.outcome.value}, and it passes; remove the gap"
     else:
-        stale = f"gap says {gap.outcome.value}, and it is {outcome.value}"
+        ways = " and ".join(dict.fromkeys((outcome.value, *also)))
+        stale = f"gap says {gap.outcome.value}, and it is {ways}"
     reason = f"{stale} ({gap.source})" if gap.source else stale
     return Applied(outcome=Outcome.STALE_GAP, reason=reason, gap=gap)
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _ALL_DIGITS = 17
 _ATOL = "atol"
 """This bound is stated with rtol, a share and a cap, so it has a check of its own."""
+_IDS = ("int32", "int64")
+"""Integers of an output that are ids, positions or counts; unsigned ones as well."""
 _LEVEL = 1.0
 """Level of a picture, of 255. Differences below it are the same colour on a screen."""
 
@@ -133,7 +135,7 @@ def judge(
         allow_constant: Whether an output may have the same value everywhere, or a
             picture a single colour.
         allow_misread: Whether a suite's reader may read something else in the picture.
-            Boolean outputs may then also differ, within the tolerance.
+            Outputs of booleans or ids may then also differ, within the tolerance.
 
     """
     outcome, reason = _obstacle(comparison, allow_nonfinite=allow_nonfinite)
@@ -146,7 +148,7 @@ def judge(
         if comparison.picture is not None:
             outcome, reason = _misread(comparison.picture)
         elif is_output:
-            outcome, reason = _misread_truths(comparison)
+            outcome, reason = _misread_answer(comparison)
     if outcome is not None:
         usage = math.inf
     else:
@@ -236,16 +238,27 @@ def _misread(picture: Picture) -> tuple[Outcome | None, str]:
     )
 
 
-def _misread_truths(comparison: Comparison) -> tuple[Outcome | None, str]:
-    """Judge booleans, such as a ranking: no share of them may differ."""
-    if _dtype_kind(comparison.expected_dtype) != "boolean":
+def _misread_answer(comparison: Comparison) -> tuple[Outcome | None, str]:
+    """Judge booleans, such as a ranking, and ids: no share of them may differ.
+
+    Another id names another thing, however near the two numbers are. Integers of 8 or
+    16 bits are amounts, such as pixels, and are judged by their size.
+    """
+    if not comparison.max_abs >= 1.0:  # the least by which whole numbers differ
         return None, ""
-    wrong = round(comparison.rms**2 * comparison.count)
-    if wrong == 0:
+    if _dtype_kind(comparison.expected_dtype) == "boolean":
+        wrong = round(comparison.rms**2 * comparison.count)
+        return (
+            Outcome.MISREAD,
+            f"{wrong:,} of {comparison.count:,} truths are read otherwise",
+        )
+    if comparison.expected_dtype.removeprefix("u") not in _IDS:
         return None, ""
+    at = list(comparison.worst_index or ())
+    numbers = f"{comparison.worst_actual} at {at}, expected {comparison.worst_expected}"
     return (
         Outcome.MISREAD,
-        f"{wrong:,} of {comparison.count:,} truths are read otherwise",
+        f"{numbers}: another id, which `allow_misread` lets pass",
     )
 
 

@@ -148,10 +148,8 @@ class Stand:
         self, case: Case, altered: Entry | None
     ) -> tuple[Mapping[str, object], ...]:
         """Return what a case's graph holds and says otherwise, as a run does."""
-        if not exact(case):
-            return ()
         graph = altered or self.exported(case)[0]
-        return (self.artifacts.checked(case, graph),)
+        return ({**self.artifacts.checked(case, graph), "exact": exact(case)},)
 
     def _isolated(self, case: Case, record: CaseRecord, file: Deployed) -> CaseRecord:
         """Run operators on the reference's inputs where layers part, as a run does."""

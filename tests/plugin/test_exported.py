@@ -5,8 +5,10 @@ import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
+from onnx import numpy_helper
 from safetensors.numpy import load_file, save_file
 
 from tests.plugin import others
@@ -404,3 +406,25 @@ def test_the_suite_that_init_writes_for_a_folder_of_files_runs(store, tmp_path):
         *("text_encoder/onnxruntime/given", "text_encoder/mnn/fp32"),
         *("vae_encoder/onnxruntime/given", "vae_encoder/mnn/given"),
     }
+
+
+def test_a_file_of_another_training_fails_where_only_eight_bits_are_run(files, store):
+    model = onnx.load(files / "notebook.onnx")
+    draw = np.random.default_rng(0)
+    for tensor in model.graph.initializer:
+        value = numpy_helper.to_array(tensor)
+        if value.dtype == np.float32 and value.ndim > 1:
+            step = 1e-3 * draw.standard_normal(value.shape, dtype=np.float32)
+            tensor.CopyFrom(numpy_helper.from_array(value * (1 + step), tensor.name))
+    onnx.save(model, files / "stale.onnx")
+    told = component("stale", "stale.onnx", RENAMED)
+    head = HEAD.replace(
+        "[backend.onnxruntime]\n[backend.mnn]",
+        '[backend.mnn]\nvariants = ["int8-weights"]',
+    )
+    bounds = '[mnn.int8-weights]\noutputs = "quantized"\nlayers = "quantized"\n'
+    project = suite(files, told, head, bounds)
+
+    ended = project.parity("run", "--store", str(store))
+
+    ended.check(1, "the graph's weights are of another training step")

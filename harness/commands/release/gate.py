@@ -147,11 +147,13 @@ def decide(
         for name, finding in worse.items()
         if name not in failing
     ]
-    if left_out:
+    # A new case is in no baseline, so only the suite tells that the run lacks it.
+    if left_out or (not whole and baseline.report.about["whole"]):
+        number = f"{count(len(left_out), 'case')} of the baseline"
         text = (
-            f"the run is a part of its suite and lacks {count(len(left_out), 'case')} "
-            "of the baseline; run all of them with `parity run`, or `parity merge` "
-            "its shards"
+            "the run is a part of its suite and lacks "
+            f"{number if left_out else 'what is new in the suite'}; run all of it "
+            "with `parity run`, or `parity merge` its shards"
         )
         reasons.append(Reason(name="the run", kind="partial", words=text))
     reasons += [

@@ -1,6 +1,7 @@
 """The verdict on a record under a policy, and where the case first diverges."""
 
 import math
+from dataclasses import replace
 from datetime import date
 
 import pytest
@@ -180,6 +181,13 @@ def test_another_attribute_fails_outputs_unless_a_rewrite_explains_it(
         assert verdict.reason.startswith(f"{attribute['words']}, at net.norm")
 
 
+def test_fewer_bits_and_no_rewrite_are_blamed_for_outputs_that_fail(judged):
+    graphs = ({**GRAPH, "attributes": [PADDING], "exact": False},)
+    made = record(output(40), graphs=graphs, foreign=TAKEN)
+
+    assert judged(made, OUTPUTS).found is Outcome.EXCEEDS
+
+
 def test_a_known_gap_may_say_that_weights_are_others(judged):
     weight = {
         "name": "conv.weight",
@@ -198,3 +206,19 @@ def test_a_known_gap_may_say_that_weights_are_others(judged):
 
     assert judged(made, OUTPUTS).outcome is Outcome.WEIGHTS
     assert judged(made, OUTPUTS, [gap]).outcome is Outcome.GAP
+
+    far = judged(replace(made, rows=(output(99),)), OUTPUTS, [gap])
+    assert far.outcome is Outcome.STALE_GAP
+    assert far.reason.endswith("gap says weights, and it is weights and exceeds")
+
+
+def test_a_gap_of_one_sample_hides_no_other_failure_of_another_sample(judged):
+    gap = Gap(case="unet/*", outcome=Outcome.NONFINITE, why="it overflows")
+    lost, close = output(math.nan), output(2, sample="s-1")
+    far = output(99, sample="s-1")
+
+    assert judged(record(lost, close), OUTPUTS, [gap]).outcome is Outcome.GAP
+    assert judged(record(lost, far), OUTPUTS, [gap]).outcome is Outcome.STALE_GAP
+    # It is what the NaN of its own sample costs.
+    rows = (lost, output(99))
+    assert judged(record(*rows), OUTPUTS, [gap]).outcome is Outcome.GAP

@@ -488,3 +488,27 @@ def test_truths_that_are_read_from_an_output_are_all_the_same():
     assert wrong.reason == "2 of 4 truths are read otherwise"
     assert judge(other, allowed, is_output=True, allow_misread=True).passed
     assert judge(other, allowed, is_output=False).outcome is not Outcome.MISREAD
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint32"])
+def test_another_id_is_no_small_error(dtype):
+    ids = np.array([[49406, 49407], [320, 1125]], dtype)
+    same, other = (
+        compare(expected=ids, actual=actual, floor_rms=None)
+        for actual in (ids, np.array([[49406, 49400], [320, 1125]], dtype))
+    )
+    allowed = TIERS["quantized"]["outputs"]
+    wrong = judge(other, allowed, is_output=True)
+
+    assert judge(same, allowed, is_output=True).passed
+    assert wrong.outcome is Outcome.MISREAD
+    assert wrong.reason.startswith("49400 at [0, 1], expected 49407: another id")
+    assert judge(other, allowed, is_output=True, allow_misread=True).passed
+    assert judge(other, allowed, is_output=False).passed
+
+
+def test_amounts_in_few_bits_are_judged_by_their_size():
+    pixels = np.array([[12, 250], [31, 77]], np.uint8)
+    rounded = compare(expected=pixels, actual=pixels + np.uint8(1), floor_rms=None)
+
+    assert judge(rounded, TIERS["quantized"]["outputs"], is_output=True).passed

@@ -33,9 +33,21 @@ GAP = Gap(
 
 
 def decided(
-    before, after, tmp_path, *, gaps=(), stale=(), today=TODAY, why="", **about
+    before,
+    after,
+    tmp_path,
+    *,
+    gaps=(),
+    stale=(),
+    today=TODAY,
+    why="",
+    lacks=False,
+    **about,
 ):
-    """What the gate says of `after`, compared with `before` as a baseline."""
+    """What the gate says of `after`, compared with `before` as a baseline.
+
+    `lacks` says whether `after` lacks cases of its suite.
+    """
     text = (
         '[mnn.fp32]\nwhy = "a test"\n'
         "outputs = { floors = 16.0 }\nlayers = { floors = 16.0 }\n"
@@ -54,6 +66,7 @@ def decided(
         verdicts,
         names={after.key: after.case},
         stale=stale,
+        whole=not lacks,
     )
 
 
@@ -142,6 +155,19 @@ def test_a_case_that_is_gone_is_one_reason(tmp_path):
 
     assert (CASE, "gone") in kinds(decision)
     assert len(decision.reasons) == 1
+
+
+def test_a_run_without_what_is_new_in_the_suite_does_not_ship(tmp_path):
+    same = record(output(2))
+
+    decision = decided(same, same, tmp_path, lacks=True)
+    assert decision.code == DO_NOT_SHIP
+    assert kinds(decision) == [("the run", "partial")]
+    assert "lacks what is new in the suite" in decision.reasons[0].words
+
+    # Somebody said why a part is enough.
+    of_part = {"whole": False, "why": "the rest is run at night", "lacks": True}
+    assert decided(same, same, tmp_path, **of_part).code == SHIP
 
 
 def test_a_known_gap_ships_and_says_who_accepted_it_and_until_when(tmp_path):
