@@ -189,19 +189,25 @@ def new_folder(path: Path) -> Iterator[Path]:
     """Yield an empty folder that becomes `path` in one move, once all is written.
 
     Raises:
-        SuiteError: `path` is there already.
+        SuiteError: `path` is there already, or cannot be made.
 
     """
     if path.exists():
         msg = f"{path} is there already; give another with --out, or remove it."
         raise SuiteError(msg)
     beside = path.absolute().parent
-    beside.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=beside, prefix=".parity-") as scratch:
-        folder = Path(scratch, path.name)
-        folder.mkdir()
-        yield folder
-        folder.rename(path)
+    try:
+        beside.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=beside, prefix=".parity-") as scratch:
+            folder = Path(scratch, path.name)
+            folder.mkdir()
+            yield folder
+            folder.rename(path)
+    except BrokenPipeError:  # of the terminal, not of the folder
+        raise
+    except OSError as error:
+        msg = f"{path} cannot be made ({error.strerror}); give another with --out."
+        raise SuiteError(msg) from error
 
 
 def print_lines(lines: Iterable[Line]) -> None:

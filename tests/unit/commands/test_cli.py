@@ -1,5 +1,6 @@
 """The command's help loads no NumPy and no framework; an unknown word exits with 2."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -9,7 +10,8 @@ import click
 import pytest
 
 from harness.commands.cli import cli, main
-from harness.commands.options import HomePath
+from harness.commands.options import HomePath, new_folder
+from harness.core.errors import SuiteError
 
 
 @pytest.mark.parametrize("args", [["--help"], ["run", "--help"], ["--version"]])
@@ -71,6 +73,23 @@ def test_every_path_of_a_command_may_begin_with_a_tilde():
 
     assert {"--out", "--suite", "--runs", "--baselines"} <= {p.opts[0] for p in paths}
     assert [one for one in paths if not isinstance(one.type, HomePath)] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "meanwhile"),
+    [("file/made", None), ("made", OSError(errno.ENOSPC, "No space left on device"))],
+)
+def test_a_folder_that_cannot_be_made_is_said_and_leaves_nothing(
+    tmp_path, name, meanwhile
+):
+    (tmp_path / "file").touch()
+    path = tmp_path / name
+
+    words = rf"{path} cannot be made \(.+\); give another with --out"
+    with pytest.raises(SuiteError, match=words), new_folder(path):
+        raise meanwhile or AssertionError(path)
+
+    assert [one.name for one in tmp_path.iterdir()] == ["file"]
 
 
 # What the key Tab does: bash fills COMP_WORDS and reads COMPREPLY.
