@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from harness.commands.options import RUNS, STORE, new_folder
+from harness.commands.options import RUNS, STORE, HomePath, new_folder
 from harness.commands.progress import step_line
 from harness.core.errors import SuiteError
 from harness.core.text import count
@@ -17,7 +17,7 @@ from harness.core.text import count
 @click.argument("run_name", metavar="[RUN]", default="last")
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=HomePath(path_type=Path),
     default=Path("card"),
     show_default=True,
     help="Folder to write.",
@@ -58,8 +58,8 @@ def card(*, run_name: str, out: Path, runs: str, store: str) -> int:
 
 
 @click.command()
-@click.argument("card_path", metavar="CARD", type=click.Path(path_type=Path))
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("card_path", metavar="CARD", type=HomePath(path_type=Path))
+@click.argument("folder", type=HomePath(path_type=Path))
 @click.argument("cases", metavar="[CASE]...", nargs=-1)
 def verify(*, card_path: Path, folder: Path, cases: tuple[str, ...]) -> int:
     """Check CARD with the deployed files in FOLDER: same files, outputs within bounds.

@@ -31,6 +31,7 @@ from harness.commands.tune.command import tune
 from harness.commands.versions import versions
 from harness.core.errors import ParityError
 from harness.core.outcome import CANNOT_TELL
+from harness.core.stopping import stopped_by_signals
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -58,7 +59,8 @@ def main(argv: list[str] | None = None) -> int:
             stream.reconfigure(errors="replace")
     call: Callable[..., Any] = cli.main
     try:
-        code = call(args=argv, prog_name="parity", standalone_mode=False)
+        with stopped_by_signals():
+            code = call(args=argv, prog_name="parity", standalone_mode=False)
     except ParityError as error:
         click.echo(f"parity: {error}", err=True)
         return error.exit_code
@@ -77,6 +79,8 @@ def main(argv: list[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("parity: stopped; what was made so far is in the store.", err=True)
         return CANNOT_TELL
+    except SystemExit:  # click ends so where nobody reads the output: `parity … | head`
+        code = CANNOT_TELL
     except Exception:  # noqa: BLE001  # a defect is no verdict, and 1 means no parity
         traceback.print_exc()
         text = (

@@ -14,6 +14,7 @@ from harness.commands.options import (
     OF_RUN,
     STORE,
     SUITE,
+    HomePath,
     case_ids,
     new_folder,
     one_case,
@@ -57,7 +58,7 @@ def bundle(*, case: str, out: Path | None, layers: str, suite: Path, store: str)
 
 
 @click.command()
-@click.argument("traces", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("traces", nargs=-1, required=True, type=HomePath(path_type=Path))
 @click.option("--name", default="", help="Name of the device; one trace alone.")
 @click.option(
     "--case",
@@ -68,7 +69,7 @@ def bundle(*, case: str, out: Path | None, layers: str, suite: Path, store: str)
 )
 @click.option(
     "--names",
-    type=click.Path(path_type=Path),
+    type=HomePath(path_type=Path),
     help="TOML file: a name in the dump = the name of the output or value.",
 )
 @OF_RUN

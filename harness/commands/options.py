@@ -26,25 +26,43 @@ if TYPE_CHECKING:
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _COLOURS = {"good": "green", "bad": "red", "quiet": "bright_black"}
+
+
+class HomePath(click.Path):
+    """A path that may begin with ~, because a shell leaves the ~ in --out=~/out."""
+
+    def convert(
+        self,
+        value: str | os.PathLike[str],
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> str | bytes | os.PathLike[str]:
+        """Return the path, with the user's home in place of the ~.
+
+        Raises:
+            click.BadParameter: The path is not what the option needs.
+
+        """
+        if value:  # an option that is left out may be empty
+            with suppress(RuntimeError):  # a user whom this machine does not know
+                value = str(Path(value).expanduser())
+        return super().convert(value, param, ctx)
+
+
 SUITE = click.option(
     "--suite",
     default="parity.toml",
     show_default=True,
-    type=click.Path(path_type=Path),
+    type=HomePath(path_type=Path),
     help="The suite, or the folder that it stands in.",
 )
-
-
-def _from_home(_: click.Context, __: click.Parameter, path: str) -> str:
-    # A shell leaves the ~ in --runs=~/runs as it is.
-    return str(Path(path).expanduser())
 
 
 RUNS = click.option(
     "--runs",
     default="reports/runs",
     show_default=True,
-    callback=_from_home,
+    type=HomePath(),
     help="Where reports are written and looked for.",
 )
 STORE = click.option(
@@ -62,7 +80,7 @@ SET = click.option(
 )
 
 MNN_CONVERT = click.option(
-    "--mnn-convert", default="", help="A native MNNConvert to use."
+    "--mnn-convert", type=HomePath(), default="", help="A native MNNConvert to use."
 )
 
 
@@ -74,7 +92,7 @@ def on_cluster(does: str) -> Callable[[_Command], _Command]:
 
 def out_path(text: str) -> Callable[[_Command], _Command]:
     """Return the option --out with its help: a path to write, None when left out."""
-    return click.option("--out", type=click.Path(path_type=Path), help=text)
+    return click.option("--out", type=HomePath(path_type=Path), help=text)
 
 
 def with_baseline(text: str) -> Callable[[_Command], _Command]:
@@ -84,11 +102,12 @@ def with_baseline(text: str) -> Callable[[_Command], _Command]:
 
 JUDGED_BY = click.option(
     "--suite",
-    type=click.Path(path_type=Path),
+    type=HomePath(path_type=Path),
     help="The suite to judge by; the run's own when left out.",
 )
 BASELINES = click.option(
     "--baselines",
+    type=HomePath(),
     default="",
     help="Where reviewed baselines are kept; baselines/ beside the runs if left out.",
 )
@@ -170,19 +189,25 @@ def new_folder(path: Path) -> Iterator[Path]:
     """Yield an empty folder that becomes `path` in one move, once all is written.
 
     Raises:
-        SuiteError: `path` is there already.
+        SuiteError: `path` is there already, or cannot be made.
 
     """
     if path.exists():
         msg = f"{path} is there already; give another with --out, or remove it."
         raise SuiteError(msg)
     beside = path.absolute().parent
-    beside.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=beside, prefix=".parity-") as scratch:
-        folder = Path(scratch, path.name)
-        folder.mkdir()
-        yield folder
-        folder.rename(path)
+    try:
+        beside.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=beside, prefix=".parity-") as scratch:
+            folder = Path(scratch, path.name)
+            folder.mkdir()
+            yield folder
+            folder.rename(path)
+    except BrokenPipeError:  # of the terminal, not of the folder
+        raise
+    except OSError as error:
+        msg = f"{path} cannot be made ({error.strerror}); give another with --out."
+        raise SuiteError(msg) from error
 
 
 def print_lines(lines: Iterable[Line]) -> None:

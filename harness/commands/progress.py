@@ -162,9 +162,15 @@ class ProgressLines:
                 self._ticker.start()
 
     def line(self, text: str) -> None:
-        """Write a line of the caller above the live line."""
+        """Write a line of the caller above the live line.
+
+        Raises:
+            BrokenPipeError: Nobody reads the stream any more.
+
+        """
         with self._lock:
-            self._write(f"{self._clear}{text}\n")
+            self._stream.write(f"{self._clear}{text}\n")
+            self._stream.flush()
 
     def clear(self) -> None:
         """Remove the live line until its next update."""
@@ -190,8 +196,7 @@ class ProgressLines:
 
     def _tick(self) -> None:
         while not self._stop.wait(_TICK_S):
-            # A job must not fail because nobody reads its progress.
-            with self._lock, suppress(OSError, ValueError):
+            with self._lock:
                 now_s = time.monotonic()
                 if not self._clear:
                     for lane in self._lanes.values():
@@ -217,8 +222,10 @@ class ProgressLines:
 
     def _write(self, text: str) -> None:
         if text:  # a stream that cannot update a line may be closed at the end
-            self._stream.write(text)
-            self._stream.flush()
+            # A job must not fail because nobody reads its progress.
+            with suppress(OSError, ValueError):
+                self._stream.write(text)
+                self._stream.flush()
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import datetime
 from io import TextIOWrapper
 from pathlib import Path
@@ -26,6 +26,7 @@ from harness.core.pipeline import MIXED, Tested
 from harness.core.record import WHATS, Key
 from harness.core.runtime import runtimes
 from harness.core.settings import Settings
+from harness.core.stopping import stopped_by_signals
 from harness.core.text import Line, case_line, wrapped
 from harness.core.toml_file import did_you_mean
 from harness.engine.run import Asked, Run, header, path_of, within_limit
@@ -100,6 +101,9 @@ class ParitySession:
 
     def start(self, items: Sequence[pytest.Item]) -> None:
         """Start the first suite's cases; each other suite's follow those before it."""
+        stopped = ExitStack()  # until the report is written, after `close`
+        stopped.enter_context(stopped_by_signals())
+        self._config.add_cleanup(stopped.close)
         suites: dict[str, list[Check]] = {}
         for item in items:
             if check := check_of(item):

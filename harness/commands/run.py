@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -159,15 +160,20 @@ def run_cases(
                 ended.append(case)
                 progress.course.end((path_of(suite), case.id))
                 progress.line(styled(case_line(case.id, told)))
-        except (KeyboardInterrupt, ParityError) as error:
+        except (KeyboardInterrupt, ParityError, BrokenPipeError) as error:
             # Later cases may have ended before the one that was waited for.
             ended += running.keep_ended(chosen[len(ended) :])
             if not ended:
                 running.folder.discard()
                 raise
-            is_error = isinstance(error, ParityError)
-            why = f"parity: {error}\n" if is_error else "stopped; "
-            click.echo(f"{why}what ended is judged below", err=True)
+            text = "stopped; what ended is judged below"
+            if isinstance(error, ParityError):
+                text = f"parity: {error}\nwhat ended is judged below"
+            elif isinstance(error, BrokenPipeError):
+                text = "parity: nobody reads the output, so the run stopped; "
+                text += f"{running.folder.path} has the report of what ended"
+            with suppress(OSError):  # nobody may read this either
+                click.echo(text, err=True)
         finally:
             progress.close()
     asked = asked_of(suite, ended)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from harness.commands.options import STORE
+from harness.commands.options import STORE, HomePath
 
 
 @click.command()
@@ -63,12 +63,12 @@ def _app(suite: Path, app: str, store: str) -> int:
 
 
 @click.command()
-@click.argument("checkpoint", type=click.Path(path_type=Path))
+@click.argument("checkpoint", type=HomePath(path_type=Path))
 @click.option(
     "--into",
     default=".",
     show_default=True,
-    type=click.Path(path_type=Path),
+    type=HomePath(path_type=Path),
     help="Folder to write to.",
 )
 @click.option("--force", is_flag=True, help="Write over files that are there.")

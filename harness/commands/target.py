@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from harness.commands.options import HomePath
 from harness.core.errors import SpecError
 from harness.core.program import run_program
 
@@ -65,13 +66,13 @@ def target() -> None:
 @click.option(
     "--into",
     default=None,
-    type=click.Path(path_type=Path, file_okay=False),
+    type=HomePath(path_type=Path, file_okay=False),
     help="Folder to write to; the default is targets/ARCH in the default store.",
 )
 @click.option(
     "--root",
     default=None,
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    type=HomePath(path_type=Path, exists=True, file_okay=False),
     help="The files of a system of ARCH that has a Python, such as those of a "
     "container; else they are made from packages of Debian.",
 )

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from harness.commands.options import OF_CASE, judged_case, on_cluster, print_lines
+from harness.commands.options import (
+    OF_CASE,
+    HomePath,
+    judged_case,
+    on_cluster,
+    print_lines,
+)
 from harness.commands.progress import step_line
 from harness.core.case import AT, Target
 from harness.core.errors import SpecError
@@ -33,7 +39,7 @@ _FIRST: Final = 10
 )
 @click.option(
     "--page",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=HomePath(path_type=Path, dir_okay=False),
     help="Page to write; reports/versions-CASE.html when left out.",
 )
 @on_cluster("Try versions")

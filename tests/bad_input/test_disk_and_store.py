@@ -33,10 +33,12 @@ def small_disk(tmp_path):
 
 
 @needs_root
-def test_a_full_disk_ends_a_conversion_with_what_is_free_and_nothing_half_written(
-    project, small_disk
+@pytest.mark.parametrize("lacking", [["mnn"], ["program", "reference"]])
+def test_a_full_disk_ends_a_stage_with_what_is_free_and_nothing_half_written(
+    project, small_disk, lacking
 ):
-    shutil.rmtree(project.store / "v1" / "mnn")
+    for kind in lacking:
+        shutil.rmtree(project.store / "v1" / kind, ignore_errors=True)
     disk = small_disk(8 << 20)
     shutil.move(project.store, disk / "store")
     project.env["PARITY_STORE"] = str(disk / "store")
@@ -49,7 +51,7 @@ def test_a_full_disk_ends_a_conversion_with_what_is_free_and_nothing_half_writte
     assert ended.code == 2
     assert ended.sentence("No space left", "parity store prune", "PARITY_STORE")
     assert sorted((disk / "store").glob("making/*")) == []
-    assert sorted((disk / "store").glob("v1/mnn/*/*/*")) == []
+    assert sorted((disk / "store").glob(f"v1/{lacking[0]}/*/*/*")) == []
 
 
 @needs_root

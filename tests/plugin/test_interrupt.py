@@ -1,6 +1,10 @@
-"""Ctrl-C during a stage ends the run in seconds and leaves nothing behind."""
+"""Ctrl-C during a stage ends the run in seconds and leaves nothing behind.
+
+So do the signals of a CI and of a closed terminal. A reader that goes loses no report.
+"""
 
 import signal
+import subprocess
 import sys
 import time
 
@@ -22,19 +26,23 @@ def wait_for(started, store, pattern):
 
 
 @pytest.mark.parametrize(
-    "command",
+    ("command", "number"),
     [
-        pytest.param((*PYTEST, "-m", "parity"), id="pytest"),
-        pytest.param((*PARITY, "run"), id="command"),
+        pytest.param((*PYTEST, "-m", "parity"), signal.SIGINT, id="pytest"),
+        pytest.param((*PARITY, "run"), signal.SIGINT, id="command"),
+        pytest.param((*PYTEST, "-m", "parity"), signal.SIGTERM, id="pytest-term"),
+        pytest.param((*PARITY, "run"), signal.SIGHUP, id="command-hup"),
     ],
 )
-def test_ctrl_c_while_exporting_leaves_nothing_unfinished(quick, monkeypatch, command):
+def test_ctrl_c_while_exporting_leaves_nothing_unfinished(
+    quick, monkeypatch, command, number
+):
     store = quick.path / "cold-store"
     monkeypatch.setenv("PARITY_STORE", str(store))
     with begun(command, quick.path) as started:
         wait_for(started, store, "making/onnx.*")
         children = psutil.Process(started.pid).children(recursive=True)
-        started.send_signal(signal.SIGINT)
+        started.send_signal(number)
         sent_s = time.monotonic()
         text, _ = started.communicate(timeout=30)
 
@@ -47,6 +55,22 @@ def test_ctrl_c_while_exporting_leaves_nothing_unfinished(quick, monkeypatch, co
     assert list(Store(root=store).verify()) == []  # an export that still ended is whole
     assert list(quick.path.glob("reports/runs/*")) == []
     assert "Traceback" not in text
+
+
+def test_a_run_whose_reader_goes_could_not_tell_and_reports_what_ended(quick):
+    quick.parity("run")  # the store has it all, so a case ends in a second
+    (before,) = quick.reports
+    pipe = subprocess.PIPE
+    command = (*PARITY, "run")
+    with subprocess.Popen(command, cwd=quick.path, stdout=pipe, stderr=pipe) as started:
+        started.stdout.readline()
+        started.stdout.close()
+        said = started.stderr.read().decode()
+
+    assert started.returncode == 2
+    (report,) = set(quick.reports) - {before}
+    assert "parity: nobody reads the output, so the run stopped; " in said
+    assert f"{report.parent.relative_to(quick.path)} has the report" in said
 
 
 RUN = """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.commands.options import STORE, SUITE, given_again, print_lines
+from harness.commands.options import STORE, SUITE, HomePath, given_again, print_lines
 from harness.commands.progress import shown_engine
 from harness.core.errors import SpecError, SuiteError
 
@@ -57,7 +57,7 @@ _WORDS = ("outputs", "latents", "image")
     "--into",
     default="reports/plans",
     show_default=True,
-    type=click.Path(path_type=Path),
+    type=HomePath(path_type=Path),
     help="Where plans are recorded.",
 )
 @SUITE

@@ -9,13 +9,14 @@ import click
 from harness.commands.options import (
     MNN_CONVERT,
     STORE,
+    HomePath,
     given_again,
     on_cluster,
     print_lines,
 )
 from harness.core.errors import SpecError
 
-_FOLDER = click.Path(path_type=Path)
+_FOLDER = HomePath(path_type=Path)
 
 
 @click.command()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -247,7 +248,10 @@ def record(
         **{f"floors.{name}": value for name, value in floors.items()},
     }
     np.savez(folder / _ARRAYS, **named)
-    torch.save(steps.states, folder / _STATES)
+    # On a full disk, PyTorch's own writer aborts the process and says nothing.
+    written = BytesIO()
+    torch.save(steps.states, written)
+    (folder / _STATES).write_bytes(written.getbuffer())
     return {"seen": denoiser_of(networks).seen, "settings": settings_of(pipe.scheduler)}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,7 +48,10 @@ def translate_once(network: TracedNetwork) -> Translated:
     def build(folder: Path) -> Mapping[str, object]:
         made = translate(network)
         fresh.append(made.exported_program)
-        torch.export.save(_bare(made.exported_program), folder / _FILE)
+        # On a full disk, PyTorch's own writer aborts the process and says nothing.
+        written = BytesIO()
+        torch.export.save(_bare(made.exported_program), written)
+        (folder / _FILE).write_bytes(written.getbuffer())
         return {_OUTPUTS: program_names(made, component)}
 
     shapes = [list(tensor.shape) for tensor in network.example]

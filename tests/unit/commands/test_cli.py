@@ -1,13 +1,17 @@
 """The command's help loads no NumPy and no framework; an unknown word exits with 2."""
 
+import errno
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
-from harness.commands.cli import main
+from harness.commands.cli import cli, main
+from harness.commands.options import HomePath, new_folder
+from harness.core.errors import SuiteError
 
 
 @pytest.mark.parametrize("args", [["--help"], ["run", "--help"], ["--version"]])
@@ -40,13 +44,52 @@ def test_an_empty_store_is_no_error(words, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "command", [["show"], ["report"], ["nodes", "last", "case"], ["diff", "a", "b"]]
+    ("command", "said"),
+    [
+        (["show", "--runs=~/x"], " under {}"),
+        (["report", "--runs=~/x"], " under {}"),
+        (["nodes", "last", "case", "--runs=~/x"], " under {}"),
+        (["diff", "a", "b", "--runs=~/x"], " under {}"),
+        (["run", "--suite=~/x"], " no suite at {}"),
+        (["target", "make", "--root=~/x"], "'{}' does not exist"),
+    ],
 )
-def test_a_tilde_is_the_home_of_the_user(command, tmp_path, monkeypatch, capsys):
+def test_a_tilde_is_the_home_of_the_user(command, said, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HOME", str(tmp_path))
 
-    assert main([*command, "--runs=~/runs"]) == 2
-    assert f" under {tmp_path / 'runs'}" in capsys.readouterr().err
+    assert main(command) == 2
+    assert said.format(tmp_path / "x") in capsys.readouterr().err
+
+
+def every_command(group):
+    """Yield the commands of a group, and those of the groups in it."""
+    for one in group.commands.values():
+        yield from every_command(one) if isinstance(one, click.Group) else [one]
+
+
+def test_every_path_of_a_command_may_begin_with_a_tilde():
+    given = [one for command in every_command(cli) for one in command.params]
+    paths = [one for one in given if isinstance(one.type, click.Path)]
+
+    assert {"--out", "--suite", "--runs", "--baselines"} <= {p.opts[0] for p in paths}
+    assert [one for one in paths if not isinstance(one.type, HomePath)] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "meanwhile"),
+    [("file/made", None), ("made", OSError(errno.ENOSPC, "No space left on device"))],
+)
+def test_a_folder_that_cannot_be_made_is_said_and_leaves_nothing(
+    tmp_path, name, meanwhile
+):
+    (tmp_path / "file").touch()
+    path = tmp_path / name
+
+    words = rf"{path} cannot be made \(.+\); give another with --out"
+    with pytest.raises(SuiteError, match=words), new_folder(path):
+        raise meanwhile or AssertionError(path)
+
+    assert [one.name for one in tmp_path.iterdir()] == ["file"]
 
 
 # What the key Tab does: bash fills COMP_WORDS and reads COMPREPLY.

@@ -185,3 +185,20 @@ def test_a_lasting_line_begins_where_the_caller_says():
     lines.close()
 
     assert stream.getvalue().startswith("\n  exporting ")
+
+
+class Unread(io.StringIO):
+    def flush(self):
+        raise BrokenPipeError
+
+
+def test_a_job_does_not_fail_where_nobody_reads_its_progress():
+    lines = ProgressLines(Unread(), live=False)
+
+    lines.tell(at("exporting"))
+    time.sleep(0.03)
+    lines.tell(at("done"))
+    lines.close()
+
+    with pytest.raises(BrokenPipeError):  # the caller does stop
+        lines.line("a case")
