@@ -290,6 +290,7 @@ BAD = {
     "chained password": "must not have a password",
     "package": "install its package, such as s3fs for s3://",
     "folder": "is no URL of a shared store",
+    "missing": "make the bucket or folder, or correct the URL",
 }
 
 
@@ -310,6 +311,7 @@ def test_a_shared_store_that_cannot_be_used_is_a_sentence(url, how, capsys):
     assert main(["store", "pull", named]) == 2
     said = capsys.readouterr().err
     assert BAD[how] in said
+    assert Path(url.removeprefix("file://")).is_dir() == (how == "schema")
     assert "secret" not in said
     assert "Traceback" not in said
 
