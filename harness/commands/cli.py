@@ -5,9 +5,11 @@ Exit codes: 0 parity, 1 no parity, 2 could not tell (bad input or a failed stage
 
 from __future__ import annotations
 
+import errno
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from io import TextIOWrapper
 from typing import Any
 
@@ -58,34 +60,37 @@ def main(argv: list[str] | None = None) -> int:
         if isinstance(stream, TextIOWrapper):  # a terminal may lack a tick or an arrow
             stream.reconfigure(errors="replace")
     call: Callable[..., Any] = cli.main
+    code, text = CANNOT_TELL, ""
     try:
         with stopped_by_signals():
-            code = call(args=argv, prog_name="parity", standalone_mode=False)
+            return int(call(args=argv, prog_name="parity", standalone_mode=False) or 0)
     except ParityError as error:
-        click.echo(f"parity: {error}", err=True)
-        return error.exit_code
+        code, text = error.exit_code, f"parity: {error}"
     except click.ClickException as error:
-        error.show()
-        return CANNOT_TELL
-    except ModuleNotFoundError as error:
-        if not error.name or error.name.partition(".")[0] == "harness":
-            raise
-        click.echo(
-            f"parity: this needs {error.name}, which is not installed; "
-            'pip install "parity-harness[make]"',
-            err=True,
-        )
-        return CANNOT_TELL
+        with suppress(OSError):
+            error.show()
     except (click.Abort, KeyboardInterrupt):
-        click.echo("parity: stopped; what was made so far is in the store.", err=True)
-        return CANNOT_TELL
-    except SystemExit:  # click ends so where nobody reads the output: `parity … | head`
-        code = CANNOT_TELL
-    except Exception:  # noqa: BLE001  # a defect is no verdict, and 1 means no parity
-        traceback.print_exc()
-        text = (
-            "parity: this is an error of the harness; report it with the lines above."
+        text = "parity: stopped; what was made so far is in the store."
+    except SystemExit as error:
+        if error.code != 1:  # click's end where nobody reads: `parity … | head`
+            raise
+    except Exception as error:  # noqa: BLE001  # a defect is no verdict, and 1 means no parity
+        text = _words_of(error)
+    if text:
+        with suppress(OSError):  # nobody may read this any more
+            click.echo(text, err=True)
+    return code
+
+
+def _words_of(error: Exception) -> str:
+    """Return what is said of an error that no command expects."""
+    if isinstance(error, OSError) and error.errno == errno.EIO and not error.filename:
+        return ""  # the terminal is closed
+    lacks = error.name if isinstance(error, ModuleNotFoundError) else None
+    if lacks and lacks.partition(".")[0] != "harness":
+        return (
+            f"parity: this needs {lacks}, which is not installed; "
+            'pip install "parity-harness[make]"'
         )
-        click.echo(text, err=True)
-        return CANNOT_TELL
-    return int(code or 0)
+    text = "parity: this is an error of the harness; report it with the lines above."
+    return f"{''.join(traceback.format_exception(error))}{text}"

@@ -44,8 +44,7 @@ class HomePath(click.Path):
 
         """
         if value:  # an option that is left out may be empty
-            with suppress(RuntimeError):  # a user whom this machine does not know
-                value = str(Path(value).expanduser())
+            value = os.path.expanduser(value)  # noqa: PTH111  # Path drops the ./ of ./x
         return super().convert(value, param, ctx)
 
 
@@ -80,7 +79,7 @@ SET = click.option(
 )
 
 MNN_CONVERT = click.option(
-    "--mnn-convert", type=HomePath(), default="", help="A native MNNConvert to use."
+    "--mnn-convert", default="", help="A native MNNConvert to use."
 )
 
 
@@ -206,7 +205,10 @@ def new_folder(path: Path) -> Iterator[Path]:
     except BrokenPipeError:  # of the terminal, not of the folder
         raise
     except OSError as error:
-        msg = f"{path} cannot be made ({error.strerror}); give another with --out."
+        if error.filename and not Path(error.filename).is_relative_to(beside):
+            raise  # of what is read meanwhile
+        words = error.strerror or error
+        msg = f"{path} cannot be made ({words}); give another with --out."
         raise SuiteError(msg) from error
 
 

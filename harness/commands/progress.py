@@ -7,6 +7,7 @@ no time there, because an emulator's time is no time of a phone.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sys
@@ -169,8 +170,13 @@ class ProgressLines:
 
         """
         with self._lock:
-            self._stream.write(f"{self._clear}{text}\n")
-            self._stream.flush()
+            try:
+                self._stream.write(f"{self._clear}{text}\n")
+                self._stream.flush()
+            except OSError as error:
+                if error.errno != errno.EIO:  # a closed terminal's
+                    raise
+                raise BrokenPipeError(errno.EPIPE, error.strerror) from error
 
     def clear(self) -> None:
         """Remove the live line until its next update."""

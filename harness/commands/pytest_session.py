@@ -215,7 +215,10 @@ class ParitySession:
         if self._worker is not None:
             return
         for key in list(self._untold):
-            self._tell(key)
+            with suppress(
+                OSError
+            ):  # a terminal that is closed must not cost the report
+                self._tell(key)
         if not self._asked:
             if self._folder is not None:
                 self._folder.discard()

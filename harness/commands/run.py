@@ -132,6 +132,7 @@ def run_cases(
     """Run cases of a suite, print a line for each, and report."""
     from harness.commands.progress import Course, ProgressLines
     from harness.commands.pytest_session import properties_of
+    from harness.core.settings import near
     from harness.core.text import case_line
     from harness.engine.run import Run, asked_of, header, path_of, within_limit
     from harness.engine.run_folder import RunFolder, costs_of
@@ -147,7 +148,7 @@ def run_cases(
     with Run(suite, settings, folder, progress.tell) as running:
         try:
             running.judge.require((case, w) for case in chosen for w in case.whats)
-            click.echo(header(suite, chosen, running.store))
+            progress.line(header(suite, chosen, running.store))
             keys = [(path_of(suite), case.id) for case in chosen]
             costs_s = costs_of(Path(settings.runs), keys)
             progress.course = Course(keys, costs_s)
@@ -160,7 +161,8 @@ def run_cases(
                 ended.append(case)
                 progress.course.end((path_of(suite), case.id))
                 progress.line(styled(case_line(case.id, told)))
-        except (KeyboardInterrupt, ParityError, BrokenPipeError) as error:
+        except (KeyboardInterrupt, SystemExit, ParityError, BrokenPipeError) as error:
+            # SystemExit is what Ray makes of a signal, on a cluster that began here.
             # Later cases may have ended before the one that was waited for.
             ended += running.keep_ended(chosen[len(ended) :])
             if not ended:
@@ -171,7 +173,7 @@ def run_cases(
                 text = f"parity: {error}\nwhat ended is judged below"
             elif isinstance(error, BrokenPipeError):
                 text = "parity: nobody reads the output, so the run stopped; "
-                text += f"{running.folder.path} has the report of what ended"
+                text += f"the report of what ended goes to {near(running.folder.path)}"
             with suppress(OSError):  # nobody may read this either
                 click.echo(text, err=True)
         finally:

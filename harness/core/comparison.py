@@ -152,8 +152,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     sqnr_db: float = math.nan
     expected_rms: float = math.nan
     worst_index: tuple[int, ...] | None = None
-    worst_expected: float | None = None
-    worst_actual: float | None = None
+    worst_expected: int | float | None = None
+    worst_actual: int | float | None = None
     worst_item: int | None = None
     worst_item_rms: float = math.nan
     worst_channel: int | None = None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import NoReturn
 
 _ASKING = ("SIGTERM", "SIGHUP")
 """A CI that cancels a job and `timeout` send the first, a closed terminal the second.
@@ -29,16 +29,21 @@ def stopped_by_signals() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         numbers = []
     numbers = [one for one in numbers if signal.getsignal(one) == signal.SIG_DFL]
+    owner = os.getpid()
+
+    def interrupt(number: int, _: FrameType | None) -> None:
+        # Several may be sent, and the second must not end the clean-up.
+        ours = os.getpid() == owner
+        for one in numbers:
+            signal.signal(one, signal.SIG_IGN if ours else signal.SIG_DFL)
+        if ours:
+            raise KeyboardInterrupt
+        signal.raise_signal(number)  # a fork of this process ends as any other
+
     for number in numbers:
-        signal.signal(number, _interrupt)
+        signal.signal(number, interrupt)
     try:
         yield
     finally:
         for number in numbers:
             signal.signal(number, signal.SIG_DFL)
-
-
-def _interrupt(number: int, _: FrameType | None) -> NoReturn:
-    # The kernel and the shell may both send it. The second must not end the clean-up.
-    signal.signal(number, signal.SIG_IGN)
-    raise KeyboardInterrupt

@@ -6,6 +6,8 @@ It handles the signal when that wait ends, which may take as long as a stage.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Collection, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import TypeVar
@@ -26,9 +28,14 @@ def awaited(future: Future[Made]) -> Made:
                 return future.result()
 
 
-def as_they_end(futures: Collection[Future[Made]]) -> Iterator[Future[Made]]:
-    """Yield each future as soon as it has ended."""
-    left = set(futures)
+def as_they_end(
+    futures: Collection[Future[Made]], within_s: float = math.inf
+) -> Iterator[Future[Made]]:
+    """Yield each future as soon as it has ended, for at most some seconds."""
+    left, end_s = set(futures), time.monotonic() + within_s
     while left:
-        ended, left = wait(left, SLICE_S, FIRST_COMPLETED)
+        rest_s = max(0.0, end_s - time.monotonic())
+        ended, left = wait(left, min(SLICE_S, rest_s), FIRST_COMPLETED)
         yield from ended
+        if not rest_s:
+            return

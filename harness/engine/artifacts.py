@@ -569,7 +569,7 @@ def native_converter(named: str | None) -> str | None:
     """
     if not named:
         return shutil.which("MNNConvert")
-    found = shutil.which(named)
+    found = shutil.which(Path(named).expanduser() if named[0] == "~" else named)
     if found is None:
         msg = f"--mnn-convert names {named!r}, which is no program that can be run."
         raise StageError(msg, outcome=Outcome.UNAVAILABLE)

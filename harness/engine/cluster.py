@@ -68,7 +68,7 @@ class Place:
             store = str(Path(store).expanduser().absolute())
         convert = settings.mnn_convert
         if os.sep in convert:  # a bare name is looked for on the node's own PATH
-            convert = str(Path(convert).absolute())
+            convert = str(Path(convert).expanduser().absolute())
         return cls(
             store=store,
             read_only=settings.read_only,

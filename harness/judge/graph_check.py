@@ -3,7 +3,7 @@
 In a graph that the harness exported, every difference is a finding. In a foreign model,
 exact algebra may scale a weight, move a factor or fold a bias, and the outputs stay the
 same. There a difference counts if no algebra can make it. Every difference counts if
-the outputs are out of tolerance.
+the outputs of a file in full precision are out of tolerance.
 """
 
 from __future__ import annotations

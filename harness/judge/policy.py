@@ -104,7 +104,7 @@ class Stated(Keys, frozen=True, kw_only=True):
         allow_nonfinite: NaN and infinities may be there, at the same places.
         allow_constant: One value everywhere is not suspicious.
         allow_misread: A reader may see something else in a picture, and an output of
-            booleans, int32 or int64 may differ within its tolerance.
+            booleans, or of integers of 32 or 64 bits, may differ within its tolerance.
         why: The reason of what is looser than the tier, or than a wider table.
 
     """

@@ -26,7 +26,7 @@ _ALL_DIGITS = 17
 _ATOL = "atol"
 """This bound is stated with rtol, a share and a cap, so it has a check of its own."""
 _IDS = ("int32", "int64")
-"""Integers of an output that are ids, positions or counts; unsigned ones as well."""
+"""Integers of an output that are ids or positions; unsigned ones are as well."""
 _LEVEL = 1.0
 """Level of a picture, of 255. Differences below it are the same colour on a screen."""
 

@@ -3,6 +3,8 @@
 So do the signals of a CI and of a closed terminal. A reader that goes loses no report.
 """
 
+import os
+import pty
 import signal
 import subprocess
 import sys
@@ -31,7 +33,7 @@ def wait_for(started, store, pattern):
         pytest.param((*PYTEST, "-m", "parity"), signal.SIGINT, id="pytest"),
         pytest.param((*PARITY, "run"), signal.SIGINT, id="command"),
         pytest.param((*PYTEST, "-m", "parity"), signal.SIGTERM, id="pytest-term"),
-        pytest.param((*PARITY, "run"), signal.SIGHUP, id="command-hup"),
+        pytest.param((*PARITY, "run"), signal.SIGTERM, id="command-term"),
     ],
 )
 def test_ctrl_c_while_exporting_leaves_nothing_unfinished(
@@ -70,7 +72,22 @@ def test_a_run_whose_reader_goes_could_not_tell_and_reports_what_ended(quick):
     assert started.returncode == 2
     (report,) = set(quick.reports) - {before}
     assert "parity: nobody reads the output, so the run stopped; " in said
-    assert f"{report.parent.relative_to(quick.path)} has the report" in said
+    assert f" goes to {report.parent.relative_to(quick.path)}" in said
+
+
+def test_a_terminal_that_is_closed_costs_no_report(quick):
+    quick.parity("run")
+    (before,) = quick.reports
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        (*PARITY, "run"), cwd=quick.path, stdout=theirs, stderr=theirs
+    ) as started:
+        os.close(theirs)
+        os.read(ours, 1)
+        os.close(ours)  # from now on it cannot write, and gets another error than EPIPE
+
+    assert started.returncode == 2
+    assert len(set(quick.reports) - {before}) == 1
 
 
 RUN = """

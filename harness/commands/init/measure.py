@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import wait
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -29,6 +28,7 @@ from harness.core.record import CaseRecord
 from harness.core.runtime import EXACT
 from harness.core.settings import Settings
 from harness.core.text import count
+from harness.core.waiting import as_they_end
 from harness.engine.engine import Engine
 from harness.engine.run import missing
 from harness.suite.forecast import stored_weights
@@ -106,7 +106,7 @@ def _run(
     """Run cases together; yield those that end in time."""
     runnable = [case for case in cases if not missing(case)]
     records = engine.start(runnable)
-    ended, _ = wait(records, timeout=left_s)
+    ended = set(as_they_end(records, left_s))
     for case, record in zip(runnable, records, strict=True):
         if record in ended and not record.exception():
             yield case, record.result()

@@ -152,7 +152,7 @@ def decide(
         number = f"{count(len(left_out), 'case')} of the baseline"
         text = (
             "the run is a part of its suite and lacks "
-            f"{number if left_out else 'what is new in the suite'}; run all of it "
+            f"{number if left_out else 'some of its checks'}; run all of it "
             "with `parity run`, or `parity merge` its shards"
         )
         reasons.append(Reason(name="the run", kind="partial", words=text))

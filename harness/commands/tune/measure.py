@@ -231,7 +231,7 @@ class _Tally:
         self._policy = policy
         self._record: CaseRecord | None = None
         self._rows: dict[tuple[str, str, str], tuple[float, Row]] = {}
-        self._limits: dict[tuple[str, str, str], Tolerance] = {}
+        self._limits: dict[tuple[str, str, str], tuple[Tolerance, bool]] = {}
 
     def add(self, record: CaseRecord, sample: str = "") -> None:
         """Add the rows of one record, all of one `sample` if given, or its failure."""
@@ -264,12 +264,15 @@ class _Tally:
                 module=row.module,
             )
             # PyTorch's own error in fewer bits is not measured on every draw.
-            self._limits[key] = rule.tolerance.without_within(row.what)
+            tolerance = rule.tolerance.without_within(row.what)
+            self._limits[key] = tolerance, rule.allow_misread
+        tolerance, allow_misread = self._limits[key]
         comparison, is_output = row.comparison, row.what == OUTPUTS
         usage = judge(
             comparison,
-            self._limits[key],
+            tolerance,
             is_output=is_output,
+            allow_misread=allow_misread,
             # A hint without lines makes constant outputs, which are no error.
             allow_constant=is_output
             and comparison.expected_constant

@@ -338,7 +338,7 @@ def find_baseline(folder: Path, name: str) -> Path:
         ParityError: There is no such baseline.
 
     """
-    for path in (Path(name), path_of(folder, name)):
+    for path in (Path(name).expanduser(), path_of(folder, name)):
         if path.name.endswith(SUFFIX) and path.is_file():
             return path
     there = [path.name.removesuffix(SUFFIX) for path in baselines_in(folder)]

@@ -94,8 +94,10 @@ def test_a_folder_that_cannot_be_made_is_said_and_leaves_nothing(
 
 # What the key Tab does: bash fills COMP_WORDS and reads COMPREPLY.
 TAB = """
+set -e
 cd "$1" && shift
-eval "$(_PARITY_COMPLETE=bash_source parity)"
+source=$(_PARITY_COMPLETE=bash_source parity)
+eval "$source"
 COMP_WORDS=(parity "$@")
 COMP_CWORD=$#
 _parity_completion parity

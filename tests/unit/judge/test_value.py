@@ -1,5 +1,6 @@
 """Each kind of failure has its own outcome, and an unmeasured value never passes."""
 
+import json
 import math
 from typing import Any
 
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from harness.core.comparison import RTOL_GRID, Comparison
+from harness.core.comparison import RTOL_GRID, Comparison, from_columns, to_columns
 from harness.core.outcome import Outcome
 from harness.judge.tolerance import TIERS, Tolerance
 from harness.judge.value import judge
@@ -498,7 +499,8 @@ def test_another_id_is_no_small_error(dtype):
         for actual in (ids, np.array([[49406, 49400], [320, 1125]], dtype))
     )
     allowed = TIERS["quantized"]["outputs"]
-    wrong = judge(other, allowed, is_output=True)
+    (recorded,) = from_columns(json.loads(json.dumps(to_columns([other]))))
+    wrong = judge(recorded, allowed, is_output=True)
 
     assert judge(same, allowed, is_output=True).passed
     assert wrong.outcome is Outcome.MISREAD
