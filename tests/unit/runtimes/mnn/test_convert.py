@@ -309,6 +309,16 @@ def test_a_named_converter_that_is_not_there_is_an_error(named):
     assert caught.value.outcome is Outcome.UNAVAILABLE
 
 
+@pytest.mark.parametrize("named", ["~/MNNConvert", "./MNNConvert"])
+def test_a_named_converter_may_be_in_the_home_or_here(monkeypatch, tmp_path, named):
+    program = tmp_path / "MNNConvert"
+    program.touch(mode=0o755)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+
+    assert program.samefile(native_converter(named))
+
+
 def test_two_converters_at_once_write_what_one_alone_does_and_nothing_elsewhere(
     tmp_path, source, monkeypatch
 ):
