@@ -60,7 +60,7 @@ def test_stopped_in_the_middle_the_suite_stays_whole(tmp_path, monkeypatch):
 
     write_suite(BERT, tmp_path)
     before = (tmp_path / "parity.toml").read_bytes()
-    monkeypatch.setattr(module, "wait", stopped)
+    monkeypatch.setattr(module, "as_they_end", stopped)
     lines: list[str] = []
     measure_into(BERT, tmp_path, str(tmp_path / "store"), lines.append)
 
