@@ -215,9 +215,8 @@ class ParitySession:
         if self._worker is not None:
             return
         for key in list(self._untold):
-            with suppress(
-                OSError
-            ):  # a terminal that is closed must not cost the report
+            # A terminal that is closed must not cost the report.
+            with suppress(OSError):
                 self._tell(key)
         if not self._asked:
             if self._folder is not None:

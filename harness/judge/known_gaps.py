@@ -162,7 +162,7 @@ def apply(
     else:
         ways = " and ".join(dict.fromkeys((outcome.value, *also)))
         stale = f"gap says {gap.outcome.value}, and it is {ways}"
-        if outcome is gap.outcome:
+        if outcome is gap.outcome and Outcome.EXCEEDS in also:
             stale += "; state in tolerances.toml how far the numbers may be off"
     reason = f"{stale} ({gap.source})" if gap.source else stale
     return Applied(outcome=Outcome.STALE_GAP, reason=reason, gap=gap)
