@@ -6,6 +6,7 @@ Exit codes: 0 parity, 1 no parity, 2 could not tell (bad input or a failed stage
 from __future__ import annotations
 
 import errno
+import os
 import sys
 import traceback
 from collections.abc import Callable
@@ -63,7 +64,7 @@ def main(argv: list[str] | None = None) -> int:
     code, text = CANNOT_TELL, ""
     try:
         with stopped_by_signals():
-            return int(call(args=argv, prog_name="parity", standalone_mode=False) or 0)
+            code = call(args=argv, prog_name="parity", standalone_mode=False) or 0
     except ParityError as error:
         code, text = error.exit_code, f"parity: {error}"
     except click.ClickException as error:
@@ -79,6 +80,17 @@ def main(argv: list[str] | None = None) -> int:
     if text:
         with suppress(OSError):  # nobody may read this any more
             click.echo(text, err=True)
+    return _flushed(int(code))
+
+
+def _flushed(code: int) -> int:
+    """Write what is left of the output, and return the exit code."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # The terminal is closed. Python would try again at its end, and exit with 120.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CANNOT_TELL
     return code
 
 
