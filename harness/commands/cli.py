@@ -85,12 +85,13 @@ def main(argv: list[str] | None = None) -> int:
 
 def _flushed(code: int) -> int:
     """Write what is left of the output, and return the exit code."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        # The terminal is closed. Python would try again at its end, and exit with 120.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return CANNOT_TELL
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            # Nobody reads it. Python would try again at its end, and exit with 120.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            code = CANNOT_TELL
     return code
 
 
