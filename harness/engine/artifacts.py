@@ -5,6 +5,7 @@ This module looks in the store first, and makes missing artifacts in child proce
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -569,7 +570,8 @@ def native_converter(named: str | None) -> str | None:
     """
     if not named:
         return shutil.which("MNNConvert")
-    found = shutil.which(Path(named).expanduser() if named[0] == "~" else named)
+    # Path would drop the ./ of ./x, and a bare name is looked for on PATH.
+    found = shutil.which(os.path.expanduser(named))  # noqa: PTH111
     if found is None:
         msg = f"--mnn-convert names {named!r}, which is no program that can be run."
         raise StageError(msg, outcome=Outcome.UNAVAILABLE)

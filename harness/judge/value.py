@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 _ALL_DIGITS = 17
 _ATOL = "atol"
 """This bound is stated with rtol, a share and a cap, so it has a check of its own."""
-_IDS = ("int32", "int64")
-"""Integers of an output that are ids or positions; unsigned ones are as well."""
+_IDS = ("int32", "int64", "uint32", "uint64")
+"""Dtypes of an output that hold ids or positions."""
 _LEVEL = 1.0
 """Level of a picture, of 255. Differences below it are the same colour on a screen."""
 
@@ -252,7 +252,7 @@ def _misread_answer(comparison: Comparison) -> tuple[Outcome | None, str]:
             Outcome.MISREAD,
             f"{wrong:,} of {comparison.count:,} truths are read otherwise",
         )
-    if comparison.expected_dtype.removeprefix("u") not in _IDS:
+    if comparison.expected_dtype not in _IDS:
         return None, ""
     at = list(comparison.worst_index or ())
     numbers = f"{comparison.worst_actual} at {at}, expected {comparison.worst_expected}"

@@ -124,7 +124,7 @@ class Ended:
     def check(self, code, *words):
         """Check the exit code and what was said; with code 2 comes no traceback."""
         assert self.code == code, self.text
-        missing = [one for one in words if not self.has(one)]
+        missing = [word for word in words if not self.has(word)]
         assert not missing, f"{missing} not in {self.text}"
         if code == 2:
             assert "Traceback" not in self.text

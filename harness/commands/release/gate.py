@@ -149,11 +149,12 @@ def decide(
     ]
     # A new case is in no baseline, so only the suite tells that the run lacks it.
     if left_out or (not whole and baseline.report.about["whole"]):
-        number = f"{count(len(left_out), 'case')} of the baseline"
+        lacks = "some of its checks"
+        if left_out:
+            lacks = f"{count(len(left_out), 'case')} of the baseline"
         text = (
-            "the run is a part of its suite and lacks "
-            f"{number if left_out else 'some of its checks'}; run all of it "
-            "with `parity run`, or `parity merge` its shards"
+            f"the run is a part of its suite and lacks {lacks}; run all of it with "
+            "`parity run`, or `parity merge` its shards"
         )
         reasons.append(Reason(name="the run", kind="partial", words=text))
     reasons += [
