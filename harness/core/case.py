@@ -54,19 +54,26 @@ AT = "@"
 """What stands between a variant's name and a target or precision in an id."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
+_LONGEST = 64  # files are named by several names, and have 255 bytes at most
 
 
 def check_name(kind: str, name: str) -> None:
     """Refuse a name that cannot be part of a test id.
 
     Raises:
-        SpecError: The name has other characters than a test id may have.
+        SpecError: The name has other characters than a test id may have, or too many.
 
     """
     if not _NAME.fullmatch(name):
         msg = (
             f"{kind} name {name!r} must be lower case letters, digits, '_', '-' or "
             "'.', so that it can stand in a test id."
+        )
+        raise SpecError(msg)
+    if len(name) > _LONGEST:
+        msg = (
+            f"{kind} name {name!r} has {len(name)} characters and may have {_LONGEST}, "
+            "because files are named by it."
         )
         raise SpecError(msg)
 

@@ -194,7 +194,7 @@ def _broken(value: float, kind: inspect.Type) -> str:
         return ""
     if kind.ge is not None and kind.le is not None:
         # NaN is neither less nor more. Written in this way, the test puts it outside.
-        words, kept = f"from {kind.ge:g} to {kind.le:g}", kind.ge <= value <= kind.le
+        words, kept = f"from {kind.ge:,} to {kind.le:,}", kind.ge <= value <= kind.le
     elif kind.ge is not None:
         words, kept = f"{kind.ge:g} or more", kind.ge <= value < math.inf
     elif kind.gt is not None:

@@ -34,6 +34,7 @@ OLDEST_OPSET: Final = 14
 ATTENTIONS: Final = ("eager", "sdpa")
 
 Share = Annotated[float, Meta(ge=0, le=1)]
+Seed = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Scheduler = Annotated[str, one_of(SCHEDULERS)]
 Profiles = Annotated[tuple[Annotated[str, one_of(PROFILES)], ...], WORDS]
 Word = Annotated[str, Meta(min_length=1)]
@@ -75,7 +76,7 @@ class SourceTable(Keys, frozen=True, kw_only=True):
     checkpoint: str = ""
     hub: str = ""
     package: str = ""
-    seed: int | None = None
+    seed: Seed | None = None
     lora: str = ""
     lora_scale: float = 1.0
 
@@ -157,7 +158,7 @@ class InputsTable(Keys, frozen=True, kw_only=True):
     profiles: Profiles = PROFILES
     realistic: Count = 4
     calibration: Count = 16
-    seed: int = 0
+    seed: Seed = 0
     more_sizes: bool = True
 
 
@@ -302,7 +303,7 @@ class PipelineTable(ScheduledTable, frozen=True, kw_only=True):
     steps: Count = 20
     guidance_scale: Annotated[float, Meta(ge=0, le=100)] = 7.5
     eta: Share = 0.0
-    seed: int = 0
+    seed: Seed = 0
     image: str = ""
     vae_tiling: bool = False
     reader: str = ""

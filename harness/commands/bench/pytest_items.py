@@ -28,7 +28,7 @@ from harness.commands.bench.timing import (
 )
 from harness.core.case import REFERENCE
 from harness.core.errors import ParityError
-from harness.core.waiting import awaited
+from harness.core.waiting import SLICE_S, awaited
 from harness.engine.run import missing, open_store, path_of
 from harness.suite.suite import Suite
 
@@ -168,6 +168,8 @@ class Served(AbstractContextManager["Served"]):
         """Let the worker process run the file once, and wait for its answer."""
         try:
             self._channel.send(True)
+            while not self._channel.poll(SLICE_S):
+                pass
             self._channel.recv()
         except (EOFError, OSError):
             awaited(self._turn)  # raises the error that ended the turn
