@@ -15,7 +15,6 @@ from msgspec import structs
 
 from harness.commands.plan.place import (
     JudgedFile,
-    PlanSubject,
     decibels,
     finite,
     moved_by,
@@ -27,7 +26,6 @@ from harness.core.errors import ParityError, SuiteError
 from harness.core.rounding import FLOAT
 from harness.core.text import few
 from harness.core.whole_file import write_whole
-from harness.judge.policy import Policy
 from harness.judge.tolerance import GROUPS, TIERS, Tolerance
 from harness.report.html.plan import plan_page
 from harness.suite.suite import Suite
@@ -84,35 +82,19 @@ def write(suite: Suite, found: Found, file: str, loosest: str) -> tuple[Path, ..
 
 def _bounds(found: Found, loosest: str) -> dict[str, Any]:
     """Return the tolerances of the new variant: the plan's bound, and loose others."""
-    place = found.place
-    own = place.case.subject if place.drawing is None else place.drawing.subject
+    place, backend = found.place, found.variant.backend
     stated: dict[str, Any] = {}
     for group in GROUPS:
         asked = group == place.what
-        if asked and place.bound is not None:
-            stated[group] = _said(place.bound, group)
-            continue
-        variant = place.origin if asked else loosest
-        stated[group] = _said(
-            _tolerance(place.policy, own if asked else "", place, variant, group), group
-        )
+        of = (place.subject, backend, place.origin) if asked else ("", backend, loosest)
+        try:
+            tolerance = place.policy.for_probe(of, group=group, probe="").tolerance
+        except SuiteError:  # the suite has no such check yet
+            tolerance = TIERS[_LOOSEST][group]
+        bound = place.bound if asked else None
+        stated[group] = _said(bound or tolerance, group)
     stated["why"] = f"the bound of a plan by `parity plan`, of {place.what}"
     return stated
-
-
-def _tolerance(
-    policy: Policy, component: str, place: PlanSubject, variant: str, group: str
-) -> Tolerance:
-    try:
-        return policy.for_probe(
-            component=component,
-            backend=place.case.backend,
-            variant=variant,
-            group=group,
-            probe="",
-        ).tolerance
-    except SuiteError:  # the suite has no such check yet
-        return TIERS[_LOOSEST][group]
 
 
 def _said(tolerance: Tolerance, group: str) -> object:

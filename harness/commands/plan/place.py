@@ -96,6 +96,11 @@ class PlanSubject:
         return self.case.component.recipe
 
     @property
+    def subject(self) -> str:
+        """Name of what is judged: the component, or the pipeline."""
+        return (self.drawing or self.case).subject
+
+    @property
     def count(self) -> int:
         """Number of inputs: samples, or pictures of a pipeline."""
         drawing = self.drawing
@@ -277,11 +282,8 @@ class PlanSubject:
     def _rule(self, probe: str, module: str = "") -> Rule:
         if self.bound is not None:
             return Rule(tolerance=self.bound, tier="")
-        drawing = self.drawing
         rule = self.policy.for_probe(
-            component=self.case.subject if drawing is None else drawing.subject,
-            backend=self.case.backend,
-            variant=self.origin,
+            (self.subject, self.case.backend, self.origin),
             group=self.what,
             probe=probe,
             module=module,

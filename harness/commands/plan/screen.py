@@ -29,8 +29,7 @@ _NAME = 24
 def plan_lines(found: Found) -> Iterator[Line]:
     """Yield sizes and errors of every file, the bits, and what was verified."""
     place = found.place
-    where = place.what if place.drawing is None else f"{place.what} of "
-    where += "" if place.drawing is None else place.drawing.subject
+    where = place.what if place.drawing is None else f"{place.what} of {place.subject}"
     yield Line(text=f" {'':{_NAME}} {'size':>9}   worst of the bound")
     for name, judged in (*found.uniform.items(), (found.variant.name, found.planned)):
         yield _file_line(name, judged)

@@ -67,9 +67,7 @@ def suite_of(checkpoint, folder, **about):
 
 def rule_of(suite, case, group="layers", probe="x", **about):
     return Policy.load(suite.tolerances_path).for_probe(
-        component=case.component.name,
-        backend=case.backend,
-        variant=case.variant.name,
+        (case.component.name, case.backend, case.variant.name),
         group=group,
         probe=probe,
         **about,

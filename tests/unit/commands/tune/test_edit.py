@@ -32,7 +32,7 @@ def edited(folder, *rows, text=TEXT, why="", allow_looser=False):
 
 def layers_of(path):
     return Policy.load(path).for_probe(
-        component="unet", backend="mnn", variant="fp32", group="layers", probe="v0"
+        ("unet", "mnn", "fp32"), group="layers", probe="v0"
     )
 
 
