@@ -20,6 +20,7 @@ from harness.commands.options import (
     with_baseline,
 )
 from harness.core.errors import ParityError
+from harness.core.whole_file import writing
 
 if TYPE_CHECKING:
     from harness.core.record import Key
@@ -172,11 +173,8 @@ def nodes(
     verdicts = rejudge(found, Settings(runs=runs), moved).verdicts
     data = node_data([verdict for verdict in verdicts if verdict.key == key])
     path = out or Path(f"{key[1].replace('/', '+')}.nodes.json")
-    try:
+    with writing(path):
         path.write_text(json.dumps(data, allow_nan=False), encoding="utf-8")
-    except OSError as error:
-        msg = f"{path} cannot be written ({error.strerror}); give another with --out."
-        raise ParityError(msg) from error
     click.echo(near(path))
     return 0
 

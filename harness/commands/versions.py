@@ -19,6 +19,7 @@ from harness.commands.options import (
 from harness.commands.progress import step_line
 from harness.core.case import AT, Target
 from harness.core.errors import SpecError
+from harness.core.whole_file import writing
 
 if TYPE_CHECKING:
     from harness.core.case import Case
@@ -112,11 +113,8 @@ def versions(  # one option each
     click.echo(f"{title}\n")
     print_lines(version_lines(found))
     path = page or Path("reports", f"versions-{one.id.replace('/', '-')}.html")
-    try:
+    with writing(path, "give another with --page"):
         write_versions(title, found, path)
-    except OSError as error:
-        msg = f"{path} cannot be written ({error.strerror}); give another --page."
-        raise SpecError(msg) from error
     click.echo(f"\npage  {near(path)}")
     return code_of(found)
 

@@ -15,6 +15,7 @@ from harness.core.outcome import CANNOT_TELL, Outcome
 from harness.core.record import CaseRecord, Key
 from harness.core.settings import Settings, near
 from harness.core.text import Line, wrapped
+from harness.core.whole_file import writing
 from harness.engine.run import Asked, asked_of, files_of, path_of
 from harness.engine.run_folder import PAGE, SUMMARY, RunFolder
 from harness.judge.case import CaseVerdict
@@ -89,7 +90,7 @@ def conclude(
         raise ParityError(msg) from error
     about = {"whole": judged.whole, "exit_code": judged.code, **about}
     brief = [_brief(verdict) for verdict in judged.verdicts]
-    try:
+    with writing(folder.path, "there is no report"):
         # The records must be safe before anything else, such as a baseline, is read.
         written = folder.finish(about, brief, cases)
         compared, code = beside(settings.baseline, written, judged)
@@ -116,9 +117,6 @@ def conclude(
         text = markdown(found, lines)
         # A path in it may have bytes that are no UTF-8.
         (folder.path / SUMMARY).write_text(text, encoding="utf-8", errors="replace")
-    except OSError as error:
-        msg = f"{folder.path} cannot be written to ({error.strerror}): no report."
-        raise ParityError(msg) from error
     return [*lines, *tell_ci(text)], code
 
 

@@ -14,7 +14,7 @@ from harness.commands.bench.timing import BenchPlan, Timing
 from harness.core.environment import environment
 from harness.core.errors import SuiteError
 from harness.core.text import few
-from harness.core.whole_file import write_whole
+from harness.core.whole_file import write_whole, writing
 from harness.engine.run import files_of, path_of
 from harness.engine.run_folder import (
     LAST,
@@ -39,7 +39,7 @@ def keep(
     a report has them.
 
     Raises:
-        SuiteError: The named run is of another suite or machine, or the folder cannot
+        ParityError: The named run is of another suite or machine, or the folder cannot
             be written to.
 
     """
@@ -50,14 +50,11 @@ def keep(
         folder = RunFolder.create(runs, datetime.now().astimezone()).path
     else:
         folder = report.parent
-    try:
+    with writing(folder, "give another with --runs"):
         write_detail(folder, suite, timings, plan)
         if report is not None:
             data["benchmarks"] = merged(data.get("benchmarks", ()), timings)
             write_whole(report, compact(data))
-    except OSError as error:
-        msg = f"{folder} cannot be written to ({error.strerror}); give another --runs."
-        raise SuiteError(msg) from error
     return folder, why
 
 

@@ -21,11 +21,18 @@ from harness.commands.plan.place import (
 )
 from harness.commands.plan.run import Found
 from harness.commands.plan.search import choose, price, summed
-from harness.commands.tune.toml_edit import TableChange, changed, inline, text_of
+from harness.commands.tune.toml_edit import (
+    Edit,
+    TableChange,
+    changed,
+    inline,
+    text_of,
+    write_all,
+)
 from harness.core.errors import ParityError, SuiteError
 from harness.core.rounding import FLOAT
 from harness.core.text import few
-from harness.core.whole_file import write_whole
+from harness.core.whole_file import write_whole, writing
 from harness.judge.tolerance import GROUPS, TIERS, Tolerance
 from harness.report.html.plan import plan_page
 from harness.suite.suite import Suite
@@ -63,20 +70,7 @@ def write(suite: Suite, found: Found, file: str, loosest: str) -> tuple[Path, ..
         tolerances = suite.tolerances_path
         change = TableChange(path=header[1:], values=_bounds(found, loosest))
         texts[tolerances] = changed(tolerances, [change])
-    before = {path: text_of(path) for path in texts}
-    written: list[Path] = []
-    for path, text in texts.items():
-        try:
-            write_whole(path, text)
-            written.append(path)
-        except OSError as error:
-            for done in written:
-                if before[done]:
-                    write_whole(done, before[done])
-                else:
-                    done.unlink()
-            msg = f"{path} cannot be written ({error.strerror}); nothing changed."
-            raise ParityError(msg) from error
+    write_all([Edit(path=p, old=text_of(p), new=text) for p, text in texts.items()])
     return tuple(texts)
 
 
@@ -201,13 +195,10 @@ def save_record(found: Found, within: str, path: Path) -> tuple[Path, Path]:
     """
     record = record_of(found, within)
     page = path.with_suffix(".html")
-    try:
+    with writing(path.parent, "give another with --into"):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps(record, indent=1))
         write_whole(page, plan_page(record))
-    except OSError as error:
-        msg = f"{error.filename or path} cannot be written ({error.strerror})."
-        raise ParityError(msg) from error
     return path, page
 
 

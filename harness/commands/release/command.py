@@ -10,6 +10,7 @@ import click
 from harness.commands.diff import folders
 from harness.commands.options import BASELINES, JUDGED_BY, RUNS, print_lines
 from harness.core.errors import ParityError
+from harness.core.whole_file import writing
 
 PAGE = "gate.md"
 """The gate's page, in the run's folder."""
@@ -137,12 +138,10 @@ def gate(
     print_lines([*again.notes, *tell_ci(text)])
     page = report.path.with_name(PAGE)
     try:
-        page.write_text(text, encoding="utf-8")
+        with writing(page, "the decision is valid without it"):
+            page.write_text(text, encoding="utf-8")
         click.echo(f" page        {near(page)}")
         page_again(report, Settings(baseline=str(named)), again=again)
-    except OSError as error:
-        # The decision is valid even if its page cannot be written.
-        click.echo(f"parity: {page} cannot be written ({error.strerror}).", err=True)
     except ParityError as error:
         click.echo(f"parity: {error}", err=True)
     return decision.code

@@ -17,7 +17,7 @@ from harness.commands.tune.measure import tune
 from harness.commands.tune.proposal import propose
 from harness.commands.tune.record import Effort, Tuning, save_tuning
 from harness.commands.tune.screen import beyond_lines, edit_lines, tuning_lines
-from harness.commands.tune.toml_edit import Edit, text_of
+from harness.commands.tune.toml_edit import Edit, text_of, write_all
 from harness.commands.tune.worst import worst_inputs_text
 from harness.core.case import Case
 from harness.core.errors import SuiteError
@@ -106,9 +106,7 @@ def show_tuning(
     print_lines(tuning_lines(tuning, proposals, failed))
     print_lines(beyond_lines(proposals))
     if write:
-        for one in edits:
-            if one.diff:
-                one.write()
+        write_all(edits)
     named = tuning.id if earlier in {"", "last"} else earlier
     again = f"parity tune --from {shlex.quote(named)} --write{options}"
     print_lines(edit_lines(edits, written=write, again=again))
