@@ -69,15 +69,6 @@ class Headline:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cases(Section):
-    """Every case and the outcomes of its checks."""
-
-    template: ClassVar[str] = "table.html"
-
-    table: HtmlTable
-
-
-@dataclass(frozen=True, kw_only=True)
 class EnvironmentSection(Section):
     """The machine of the run, the versions of packages, and the run's command."""
 
@@ -192,7 +183,7 @@ def since_table(since: Diff | None) -> HtmlTable | None:
     )
 
 
-def cases(facts: RunFacts) -> Iterator[Cases]:
+def cases(facts: RunFacts) -> Iterator[Section]:
     """Yield the section that lists every case."""
     if not facts.requested:
         return
@@ -203,7 +194,7 @@ def cases(facts: RunFacts) -> Iterator[Cases]:
         min(some, key=lambda one: one.outcome.passed).outcome for some in checks
     ]
     worst = [max(some, key=lambda check: check.usage) for some in checks]
-    yield Cases(
+    yield Section(
         id="cases",
         title="Cases",
         gist=f"{count(len(records), 'case')}, to sort and filter",
