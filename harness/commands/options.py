@@ -104,12 +104,6 @@ JUDGED_BY = click.option(
     type=HomePath(path_type=Path),
     help="The suite to judge by; the run's own when left out.",
 )
-BASELINES = click.option(
-    "--baselines",
-    type=HomePath(),
-    default="",
-    help="Where reviewed baselines are kept; baselines/ beside the runs if left out.",
-)
 
 
 def case_ids(context: click.Context, _: click.Parameter, begun: str) -> list[str]:

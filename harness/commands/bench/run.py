@@ -111,10 +111,10 @@ def time_files(
 
 
 def keep_times(
-    suite: Suite, runs: Path, name: str, plan: BenchPlan, timings: Sequence[Timing]
+    suite: Suite, runs: Path, plan: BenchPlan, timings: Sequence[Timing]
 ) -> None:
     """Write timings, and print where."""
-    folder, why = record.keep(suite, runs, name, timings, plan)
+    folder, why = record.keep(suite, runs, timings, plan)
     click.echo(f"\nwrote {near(folder / DETAIL)}")
     if why:
         click.echo(f"no run of this suite on this machine to add to: {why}")

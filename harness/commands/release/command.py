@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from harness.commands.diff import folders
-from harness.commands.options import BASELINES, JUDGED_BY, RUNS, print_lines
+from harness.commands.options import JUDGED_BY, RUNS, print_lines
 from harness.core.errors import ParityError
 from harness.core.whole_file import writing
 
@@ -24,13 +23,10 @@ def baseline() -> None:
 @baseline.command("accept")
 @click.argument("run_name", metavar="[RUN]", default="last")
 @RUNS
-@BASELINES
 @click.option("--name", default="", help="Its name; the suite's folder when left out.")
 @click.option("--who", default="", help="Who accepts it; git's user when left out.")
 @click.option("--why", default="", help="The reason; needed where checks fail.")
-def baseline_accept(
-    *, run_name: str, runs: str, baselines: str, name: str, who: str, why: str
-) -> int:
+def baseline_accept(*, run_name: str, runs: str, name: str, who: str, why: str) -> int:
     """Make RUN a baseline; later runs are compared with it."""
     from harness.engine.run_folder import load_report
     from harness.report.runs.baseline import (
@@ -40,9 +36,10 @@ def baseline_accept(
         replaced,
         save_baseline,
     )
+    from harness.report.runs.selection import baselines_beside
 
-    folder, beside = folders(runs, baselines)
-    run = load_report(folder, run_name)
+    beside = baselines_beside(Path(runs))
+    run = load_report(Path(runs), run_name)
     there = path_of(beside, name or run.name)
     moved = "moved" if there.is_file() else "new"
     made = accept(
@@ -64,12 +61,12 @@ def baseline_accept(
 
 @baseline.command("list")
 @RUNS
-@BASELINES
-def baseline_list(*, runs: str, baselines: str) -> int:
+def baseline_list(*, runs: str) -> int:
     """List the baselines, and for each one who accepted it and why."""
     from harness.report.runs.baseline import baselines_in, load_baseline
+    from harness.report.runs.selection import baselines_beside
 
-    _, folder = folders(runs, baselines)
+    folder = baselines_beside(Path(runs))
     paths = baselines_in(folder)
     for path in paths:
         kept = load_baseline(path)
@@ -91,11 +88,8 @@ def baseline_list(*, runs: str, baselines: str) -> int:
     help="Its name or path; when left out the only one, or that of the suite's folder.",
 )
 @RUNS
-@BASELINES
 @JUDGED_BY
-def gate(
-    *, run_name: str, against: str, runs: str, baselines: str, suite: Path | None
-) -> int:
+def gate(*, run_name: str, against: str, runs: str, suite: Path | None) -> int:
     """Show on one page whether RUN may ship, and each reason why not.
 
     The run's own page then also shows the changes since the baseline.
@@ -109,11 +103,15 @@ def gate(
     from harness.report.rejudge import page_again, rejudge
     from harness.report.runs.baseline import baselines_in, find_baseline, load_baseline
     from harness.report.runs.diff import diff, rtol_by
-    from harness.report.runs.selection import judges_of, with_verdicts
+    from harness.report.runs.selection import (
+        baselines_beside,
+        judges_of,
+        with_verdicts,
+    )
     from harness.suite.suite import load_suite
 
-    folder, beside = folders(runs, baselines)
-    report = load_report(folder, run_name)
+    beside = baselines_beside(Path(runs))
+    report = load_report(Path(runs), run_name)
     there = baselines_in(beside)
     only = str(there[0]) if len(there) == 1 else report.name
     named = find_baseline(beside, against or only)

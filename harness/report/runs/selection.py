@@ -28,13 +28,14 @@ def baselines_beside(runs: Path) -> Path:
     return runs.parent / "baselines"
 
 
-def load_either(name: str, *, runs: Path, baselines: Path) -> Report:
+def load_either(runs: Path, name: str) -> Report:
     """Read a baseline by path or name, or a run by path or id.
 
     Raises:
         ParityError: There is no such baseline or run.
 
     """
+    baselines = baselines_beside(runs)
     if name.endswith(SUFFIX) or path_of(baselines, name).is_file():
         return load_baseline(find_baseline(baselines, name)).report
     return load_report(runs, name)
@@ -76,7 +77,7 @@ def compared_names(
     return [str(path) for path in found[::-1]], unreadable
 
 
-def load_many(names: Sequence[str], *, runs: Path, baselines: Path) -> Iterator[Report]:
+def load_many(runs: Path, names: Sequence[str]) -> Iterator[Report]:
     """Read runs or baselines, each when it is needed.
 
     Raises:
@@ -85,7 +86,7 @@ def load_many(names: Sequence[str], *, runs: Path, baselines: Path) -> Iterator[
     """
     seen: dict[tuple[str, str], str] = {}
     for name in names:
-        run = load_either(name, runs=runs, baselines=baselines)
+        run = load_either(runs, name)
         key = run.id, run.machine
         if key in seen:
             msg = (

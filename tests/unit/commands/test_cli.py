@@ -71,7 +71,7 @@ def test_every_path_of_a_command_may_begin_with_a_tilde():
     given = [one for command in every_command(cli) for one in command.params]
     paths = [one for one in given if isinstance(one.type, click.Path)]
 
-    assert {"--out", "--suite", "--runs", "--baselines"} <= {p.opts[0] for p in paths}
+    assert {"--out", "--suite", "--runs", "--into"} <= {p.opts[0] for p in paths}
     assert [one for one in paths if not isinstance(one.type, HomePath)] == []
 
 
