@@ -86,7 +86,6 @@ def plan(
     from harness.commands.plan.place import place_of
     from harness.commands.plan.run import Planner
     from harness.commands.plan.screen import layer_lines, plan_lines, written_lines
-    from harness.core.runtime import runtime
     from harness.suite.suite import load_suite
 
     if layer:
@@ -99,15 +98,13 @@ def plan(
     loaded = load_suite(suite)
     what, bound = bound_of(within)
     backend = _runtime(loaded, component, backend)
-    mixed = runtime(backend).mixed
-    assert mixed is not None  # noqa: S101  # _runtime refuses others
     _refuse_taken(loaded, component, backend, name)
     file = f"{component}-{name}.json"
     record = into / backend / file
     bench: Bench | None = None
     with ExitStack() as started:
         engine = started.enter_context(shown_engine(loaded, store))
-        place, prompts = place_of(
+        place = place_of(
             loaded,
             engine,
             component,
@@ -118,9 +115,9 @@ def plan(
         )
         if objective == "time":
             bench = started.enter_context(_bench(engine, loaded, place.case))
-        found = Planner(place, mixed, _say, bench).plan(name, file, prompts, unseen)
+        found = Planner(place, _say, bench).plan(name, file, unseen)
     print_lines(plan_lines(found))
-    paths = write(loaded, found, file, [*mixed.variants][-1])
+    paths = write(loaded, found, file)
     records = save_record(found, within, record)
     again = f"parity run {component}/{backend}/{name}{given_again('suite', 'store')}"
     print_lines(written_lines((*paths, *records), again))

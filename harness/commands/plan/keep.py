@@ -44,11 +44,10 @@ _PART = 0.25
 """The least budget, as a share of the error of the most bits below float32."""
 
 
-def write(suite: Suite, found: Found, file: str, loosest: str) -> tuple[Path, ...]:
+def write(suite: Suite, found: Found, file: str) -> tuple[Path, ...]:
     """Write the plan beside the suite, and a variant that uses it; return the files.
 
-    `file` is the name of the converter's file. The other checks begin with the
-    tolerances of the variant `loosest`.
+    `file` is the name of the converter's file.
 
     Raises:
         ParityError: A table cannot be changed, or a file cannot be written. Then the
@@ -68,19 +67,23 @@ def write(suite: Suite, found: Found, file: str, loosest: str) -> tuple[Path, ..
     header = ("", variant.backend, variant.name)
     if not any(scope.case == header for scope in place.policy.scopes):
         tolerances = suite.tolerances_path
-        change = TableChange(path=header[1:], values=_bounds(found, loosest))
+        change = TableChange(path=header[1:], values=_bounds(found))
         texts[tolerances] = changed(tolerances, [change])
     write_all([Edit(path=p, old=text_of(p), new=text) for p, text in texts.items()])
     return tuple(texts)
 
 
-def _bounds(found: Found, loosest: str) -> dict[str, Any]:
-    """Return the tolerances of the new variant: the plan's bound, and loose others."""
+def _bounds(found: Found) -> dict[str, Any]:
+    """Return the tolerances of the new variant: the plan's bound, and loose others.
+
+    The others are those of the built-in variant with the fewest bits.
+    """
     place, backend = found.place, found.variant.backend
+    origin, loosest = place.mixed.origin, [*place.mixed.variants][-1]
     stated: dict[str, Any] = {}
     for group in GROUPS:
         asked = group == place.what
-        of = (place.subject, backend, place.origin) if asked else ("", backend, loosest)
+        of = (place.subject, backend, origin) if asked else ("", backend, loosest)
         try:
             tolerance = place.policy.for_probe(of, group=group, probe="").tolerance
         except SuiteError:  # the suite has no such check yet
