@@ -165,7 +165,7 @@ def test_a_missing_runtime_that_is_required_fails(timed):
 def test_times_that_cannot_be_written_are_a_sentence_and_2(project):
     (project.path / "reports").write_text("not a folder")
 
-    project.parity("bench", CASES[0], "--rounds", "1").check(2, "cannot be written (")
+    project.parity("bench", CASES[0], "--rounds", "1").check(2, "cannot be written to")
 
 
 def test_a_pipeline_is_timed_when_it_is_named(drawing):

@@ -87,6 +87,7 @@ def benchmarks(timings: Sequence[Timing]) -> Iterator[dict[str, Any]]:
 
 def _entry(timing: Timing, eager: Timing | None) -> dict[str, Any]:
     rounds, beside = timing.rounds, eager.medians_s if eager else ()
+    where = timing.environment
     # A share of PyTorch's time is only as reliable as the two times.
     withheld = [_withheld(timing), _withheld(eager) if eager else None]
     known = [share for share in withheld if share is not None]
@@ -107,15 +108,9 @@ def _entry(timing: Timing, eager: Timing | None) -> dict[str, Any]:
         "memory_bytes": max(one.peak_bytes - one.base_bytes for one in rounds),
         "cores": round(statistics.median(one.cores for one in rounds), 3),
         "withheld": round(max(known), 4) if known else None,
-        **_where(timing),
+        # A run names its own machine, and not the nodes of a cluster.
+        **({"node": timing.node, "machine": where.id} if where else {}),
     }
-
-
-def _where(timing: Timing) -> dict[str, str]:
-    """Return the node and its machine; nothing for this machine, which a run names."""
-    if timing.environment is None:
-        return {}
-    return {"node": timing.node, "machine": timing.environment.id}
 
 
 def _withheld(timing: Timing) -> float | None:

@@ -231,8 +231,7 @@ def time_against(
             print_lines(wrapped(failed.failure, tone="bad"))
             paces.add(Pace.UNKNOWN)
             continue
-        shares = zip(after.medians_s, before.medians_s, strict=True)
-        ratio = ratio_of([own / other for own, other in shares])
+        ratio = after.over(before)
         mark, tone = _MARKS[ratio.pace]
         text = f" {mark} {after.subject.id}: {ratio} of {before.subject.id}"
         print_lines([Line(text=text, tone=tone)])

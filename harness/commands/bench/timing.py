@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from harness.commands.bench.ratio import Ratio, ratio_of
 from harness.core.case import REFERENCE, Case, Component, Device
 from harness.core.entry import Entry
 from harness.core.environment import Environment
@@ -235,3 +236,8 @@ class Timing:
     def medians_s(self) -> tuple[float, ...]:
         """The median of each round, to compare with another subject's medians."""
         return tuple(statistics.median(one.runs_s) for one in self.rounds)
+
+    def over(self, other: Timing) -> Ratio:
+        """Return the ratio of its time to another's in the same rounds."""
+        pairs = zip(self.medians_s, other.medians_s, strict=True)
+        return ratio_of([own / its for own, its in pairs])

@@ -97,7 +97,7 @@ def plan_page(record: Record) -> str:
 
 def page_of_plan(record: Record) -> PlanPage:
     """Return the content of a plan's page."""
-    planned = _planned(record)
+    planned = next(f for f in record["files"] if f["name"] == record["variant"])
     unseen = record["unseen"]
     inputs = count(unseen["count"], "input")
     bound = (record["within"], record["what"], record["pipeline"])
@@ -127,9 +127,10 @@ def _sections(record: Record) -> Iterator[Section]:
         yield _choices(record, "time_ms")
     yield _blocks(record["layers"])
     if kept := [one for one in record["layers"] if one["bits"] == FLOAT]:
+        layers = count(len(record["layers"]), "layer")
         yield Section(
             id="kept",
-            title=_kept(record["layers"]),
+            title=f"Kept in float32: {len(kept):,} of {layers}",
             gist="and why",
             open=True,
             notes=(_KEPT,),
@@ -149,18 +150,6 @@ def _sections(record: Record) -> Iterator[Section]:
         yield _steps(record["moved"])
     yield _added(record["additivity"])
     yield _layers(record["layers"])
-
-
-def _planned(record: Record) -> Record:
-    found: Record = next(
-        file for file in record["files"] if file["name"] == record["variant"]
-    )
-    return found
-
-
-def _kept(layers: Sequence[Record]) -> str:
-    kept = sum(one["bits"] == FLOAT for one in layers)
-    return f"Kept in float32: {kept:,} of {count(len(layers), 'layer')}"
 
 
 def _usage(file: Record) -> str:

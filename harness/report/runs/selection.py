@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +18,6 @@ from harness.engine.run_folder import (
 )
 from harness.judge.case import CaseVerdict
 from harness.report.runs.baseline import SUFFIX, find_baseline, load_baseline, path_of
-from harness.report.runs.diff import Diff, diff, rtol_by
 from harness.suite.judge import Judge
 from harness.suite.suite import Suite, load_suite
 
@@ -136,35 +135,6 @@ def with_verdicts(report: Report, verdicts: Iterable[CaseVerdict]) -> Report:
         for one in verdicts
     }
     return replace(report, ends=ends)
-
-
-def with_baseline(
-    name: str,
-    report: Path,
-    judges: Mapping[str, Judge],
-    verdicts: Iterable[CaseVerdict],
-    *,
-    whole: bool,
-) -> Diff:
-    """Return how a run that has just ended differs from a baseline.
-
-    `report` is the run's ``report.json``, and `verdicts` are its checks as judged now.
-    If the run was not `whole`, results that it left out do not count as gone.
-
-    Raises:
-        ParityError: There is no such baseline.
-
-    """
-    runs = report.parent.parent
-    before = load_baseline(find_baseline(baselines_beside(runs), name)).report
-    after = with_verdicts(load_report(runs, str(report)), verdicts)
-    if not whole:
-        checks = {name: case.ends for name, case in after.cases.items()}
-        before = before.only(lambda name, what: what in checks.get(name, {}))
-    if not after.benchmarks:
-        # Times are measured after a run has ended.
-        before = replace(before, benchmarks=())
-    return diff(before, after, rtol_by(judges, after))
 
 
 def as_judged(report: Report, settings: Settings) -> Settings:
