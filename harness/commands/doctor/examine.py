@@ -19,7 +19,10 @@ from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 
+import msgspec
+
 from harness.commands.doctor.child import COMPILE_S, LIMIT_S, Answer, ask_child
+from harness.core.case import Device
 from harness.core.environment import core_count, environment, installed, packages
 from harness.core.runtime import Runtime, runtimes
 from harness.core.text import WIDTH
@@ -213,7 +216,7 @@ def check_loads(
         ("torch", LIMIT_S, _pip_install(["torch"], tested)),
         ("numba", COMPILE_S, "export NUMBA_CACHE_DIR=a-folder-you-can-write"),
     ):
-        ended = ask(f"load_{name}", timeout_s=limit_s).ended
+        ended = ask("load", name, timeout_s=limit_s).ended
         says = f"{have.get(name, '')} {ended or 'loads'}".strip()
         if name == "onnx":
             says += f", with protobuf {have.get('protobuf', 'none')}"
@@ -235,7 +238,8 @@ def check_runtime(ask: Ask, one: Runtime, have: Mapping[str, str]) -> Iterator[F
         )
     for device in one.devices:
         needed = device == one.devices[0]
-        answer = ask("run_one_operator", one.name, device)
+        told = Device(device=device, threads=1, precision=one.precision)
+        answer = ask("run_on", one.name, msgspec.json.encode(told).decode())
         facts, fix = answer.facts, ""
         if answer.ended:
             status = Status.WARN

@@ -1,6 +1,7 @@
 """`parity doctor`: each finding follows from its probe; a crash is a finding."""
 
 import ast
+import json
 import os
 import re
 import shutil
@@ -35,13 +36,15 @@ CRASHED = Answer(facts={}, ended="crashed with SIGSEGV")
 
 
 def answering(**answers):
-    """Answer from a table; `run_one_operator_cuda` goes before `run_one_operator`."""
+    """Answer from a table; `run_on_cuda` goes before `run_on`."""
 
     def ask(function, *arguments, timeout_s=LIMIT_S):
-        function = function.rpartition(":")[2]
-        if function == "load_numba":  # it may compile, on a machine with other work
+        function, last = function.rpartition(":")[2], arguments[-1]
+        if function == "run_on":
+            last = json.loads(last)["device"]
+        if last == "numba":  # it may compile, on a machine with other work
             assert timeout_s > 5 * LIMIT_S
-        names = (f"{function}_{arguments[-1]}" if arguments else "", function)
+        names = (f"{function}_{last}", function)
         return answers[next(name for name in names if name in answers)]
 
     return ask
@@ -142,7 +145,7 @@ def test_what_crashes_while_it_loads_fails_alone(name):
     ],
 )
 def test_a_device_is_believed_after_it_ran_and_the_first_must_run(answer, first, other):
-    ask = answering(run_one_operator=answer)
+    ask = answering(run_on=answer)
     found = seen(doctor.check_runtime(ask, runtime("mnn"), HAVE))
 
     assert found.pop("mnn cpu") is first
@@ -152,8 +155,8 @@ def test_a_device_is_believed_after_it_ran_and_the_first_must_run(answer, first,
 
 def test_a_device_that_a_remedy_would_make_work_is_a_warning():
     ask = answering(
-        run_one_operator=RAN,
-        run_one_operator_cuda=REFUSED,
+        run_on=RAN,
+        run_on_cuda=REFUSED,
         remedy=Answer(facts={"remedy": "update the driver"}),
     )
     _, cuda, *_ = doctor.check_runtime(ask, runtime("onnxruntime"), HAVE)
@@ -163,7 +166,7 @@ def test_a_device_that_a_remedy_would_make_work_is_a_warning():
 
 
 def test_two_onnxruntimes_fail_and_one_does_not():
-    ask = answering(run_one_operator=RAN)
+    ask = answering(run_on=RAN)
     both = {**HAVE, "onnxruntime": "1.20.0"}
     shadowed, *_ = doctor.check_runtime(ask, runtime("onnxruntime"), both)
     alone = doctor.check_runtime(ask, runtime("onnxruntime"), HAVE)
@@ -236,7 +239,7 @@ def test_a_store_that_cannot_be_written_fails(monkeypatch, tmp_path):
 )
 def test_a_child_that_dies_says_how(line, ended, monkeypatch):
     monkeypatch.setattr("harness.commands.doctor.child._CHILD", line)
-    answer = ask_child("load_onnx", timeout_s=1.0)
+    answer = ask_child("load", "onnx", timeout_s=1.0)
 
     assert answer.ended.startswith(ended)
     assert answer.facts == {}
@@ -246,7 +249,7 @@ def test_what_a_child_prints_is_kept_apart_from_its_answer(monkeypatch):
     line = "print('chatter'); open('answer.json', 'w').write('{\"a\": 1}')"
     monkeypatch.setattr("harness.commands.doctor.child._CHILD", line)
 
-    assert ask_child("load_onnx").facts == {"a": 1}
+    assert ask_child("load", "onnx").facts == {"a": 1}
 
 
 # What is shown
