@@ -103,11 +103,7 @@ def gate(*, run_name: str, against: str, runs: str, suite: Path | None) -> int:
     from harness.report.rejudge import page_again, rejudge
     from harness.report.runs.baseline import baselines_in, find_baseline, load_baseline
     from harness.report.runs.diff import diff, rtol_by
-    from harness.report.runs.selection import (
-        baselines_beside,
-        judges_of,
-        with_verdicts,
-    )
+    from harness.report.runs.selection import baselines_beside, with_verdicts
     from harness.suite.suite import load_suite
 
     beside = baselines_beside(Path(runs))
@@ -116,14 +112,13 @@ def gate(*, run_name: str, against: str, runs: str, suite: Path | None) -> int:
     only = str(there[0]) if len(there) == 1 else report.name
     named = find_baseline(beside, against or only)
     reviewed = load_baseline(named)
-    judges = judges_of([report], suite)
     again = rejudge(report, Settings(), load_suite(suite) if suite else None)
     decision = decide(
         reviewed,
         diff(
             reviewed.report,
             with_verdicts(report, again.verdicts),
-            rtol_by(judges, report),
+            rtol_by(again.judges, report),
         ),
         again.verdicts,
         names=report.names,
