@@ -15,6 +15,7 @@ from harness.commands.options import (
     OF_FINISHED_RUN,
     RUNS,
     no_such,
+    number,
     out_path,
     print_lines,
     with_baseline,
@@ -35,13 +36,7 @@ if TYPE_CHECKING:
     "--sample", default="", help="Values of this sample, not the worst of all."
 )
 @click.option("--modules", is_flag=True, help="Roll values up by module.")
-@click.option(
-    "--depth",
-    default=2,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="Of --modules; what is out of tolerance is shown to the end.",
-)
+@number("--depth", 2, "Of --modules; what is out of tolerance is shown to the end.")
 def show(  # one option each
     *,
     run_name: str,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from harness.commands.options import RUNS, STORE, SUITE, case_ids, on_cluster
+from harness.commands.options import RUNS, STORE, SUITE, case_ids, number, on_cluster
 
 
 @click.command()
@@ -15,13 +15,7 @@ from harness.commands.options import RUNS, STORE, SUITE, case_ids, on_cluster
 @SUITE
 @RUNS
 @STORE
-@click.option(
-    "--rounds",
-    default=6,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="Turns of every file; under 6 no ratio has a spread.",
-)
+@number("--rounds", 6, "Turns of every file; under 6 no ratio has a spread.")
 @click.option(
     "--against",
     default="",

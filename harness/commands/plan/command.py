@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.commands.options import STORE, SUITE, HomePath, given_again, print_lines
+from harness.commands.options import (
+    STORE,
+    SUITE,
+    given_again,
+    into_folder,
+    number,
+    print_lines,
+)
 from harness.commands.progress import shown_engine
 from harness.core.errors import SpecError, SuiteError
 
@@ -45,21 +52,13 @@ _WORDS = ("outputs", "latents", "image")
 @click.option(
     "--name", default="planned", show_default=True, help="The variant to write."
 )
-@click.option(
+@number(
     "--unseen",
-    type=click.IntRange(min=1),
-    default=8,
-    show_default=True,
-    help="Inputs that are drawn for the last check, beside the rest of the suite's.",
+    8,
+    "Inputs that are drawn for the last check, beside the rest of the suite's.",
 )
 @click.option("--explain", "layer", default="", help="Say why LAYER has its bits.")
-@click.option(
-    "--into",
-    default="reports/plans",
-    show_default=True,
-    type=HomePath(path_type=Path),
-    help="Where plans are recorded.",
-)
+@into_folder("reports/plans", "Where plans are recorded.")
 @SUITE
 @STORE
 def plan(
