@@ -209,8 +209,8 @@ def pairs(
     return [
         # A build compared with itself shows how large the spread is.
         (
-            Subject.of(twin, build or ("again" if twin.id == case.id else "")),
-            Subject.of(case),
+            Subject(case=twin, build=build or ("again" if twin.id == case.id else "")),
+            Subject(case=case),
         )
         for case, twin in zip(chosen, twins, strict=True)
     ]

@@ -172,7 +172,7 @@ class Stopwatch:
         )
 
     def _subject(self, variant: Variant) -> Subject:
-        return Subject.of(replace(self.case, variant=variant))
+        return Subject(case=replace(self.case, variant=variant))
 
 
 def time_lines(times: PlanTimes) -> Iterator[Line]:
