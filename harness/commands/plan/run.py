@@ -27,7 +27,7 @@ from harness.core.case import Variant
 from harness.core.errors import ParityError, SuiteError
 from harness.core.pipeline import LATENTS
 from harness.core.rounding import FLOAT, HALF
-from harness.core.runtime import Mixed, runtime
+from harness.core.runtime import Mixed
 
 MOST_CONVERSIONS = 8
 """Number of conversions that a search may make."""
@@ -109,10 +109,9 @@ class Planner:
         self._module: Any = importlib.import_module(place.mixed.module)
         self._rows: tuple[str, ...] = ()
         self._groups: list[list[Any]] = []
-        title = runtime(place.case.backend).title
         self._stopwatch: Stopwatch | None = None
         if bench is not None:
-            self._stopwatch = Stopwatch(bench, place.case, title, self._module)
+            self._stopwatch = Stopwatch(bench, place.case, self._module)
         exact = place.case.variant
         self._uniform = {FLOAT: exact} | {
             bits: replace(exact, name=kind, kind=kind)

@@ -19,6 +19,7 @@ from harness.commands.plan.search import Layer
 from harness.core.case import Case, Variant
 from harness.core.errors import ParityError
 from harness.core.rounding import FLOAT
+from harness.core.runtime import runtime
 from harness.core.text import Line, count, few, wrapped
 from harness.report.plans import bits_words
 
@@ -94,7 +95,6 @@ class Stopwatch:
 
     bench: Bench
     case: Case
-    title: str
     module: Any
 
     def layers(
@@ -158,7 +158,7 @@ class Stopwatch:
                 of = kinds.setdefault(number, Counter())
                 of.update(self.module.spent_on(one, spent).keys())
         return PlanTimes(
-            title=self.title,
+            title=runtime(self.case.backend).title,
             inputs=subjects[-1].inputs,
             threads=subjects[-1].device.threads,
             medians_s={
