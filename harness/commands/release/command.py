@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -134,7 +135,8 @@ def gate(*, run_name: str, against: str, runs: str, suite: Path | None) -> int:
         with writing(page, "the decision is valid without it"):
             page.write_text(text, encoding="utf-8")
         click.echo(f" page        {near(page)}")
-        page_again(report, Settings(baseline=str(named)), again=again)
+        decided = replace(again, code=decision.code)
+        page_again(report, Settings(baseline=str(named)), again=decided)
     except ParityError as error:
         click.echo(f"parity: {error}", err=True)
     return decision.code
