@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -122,6 +123,10 @@ def tune(  # one option each
         effort = Effort(samples=samples, layers=layers, seeds=seeds, seed=seed)
         settings = Settings(store=store, mnn_convert=mnn_convert, on=on)
         tuning, failed = run.run_tuning(loaded, cases, effort, settings, into)
+    named = tuning.id if earlier in {"", "last"} else earlier
+    options = given_again(
+        *("cases", "suite", "factor", "decibels", "allow_looser", "why"), "into"
+    )
     return run.show_tuning(
         loaded,
         tuning,
@@ -129,10 +134,6 @@ def tune(  # one option each
         why=why,
         allow_looser=allow_looser,
         write=write,
-        options=given_again(
-            *("cases", "suite", "factor", "decibels", "allow_looser", "why"),
-            "into",
-        ),
-        earlier=earlier,
+        again=f"parity tune --from {shlex.quote(named)} --write{options}",
         failed=failed,
     )
