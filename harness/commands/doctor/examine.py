@@ -8,7 +8,6 @@ result is compared with the right one. A crash of the child process is a finding
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,6 +19,7 @@ from itertools import chain
 from pathlib import Path
 
 import msgspec
+from packaging.utils import canonicalize_name
 
 from harness.commands.doctor.child import COMPILE_S, LIMIT_S, Answer, ask_child
 from harness.core.case import Device
@@ -134,12 +134,7 @@ def tested_versions() -> dict[str, str]:
     lines = path.read_text(encoding="utf-8").splitlines()
     pins = (line.partition("#")[0].strip() for line in lines)
     pairs = (pin.partition("==") for pin in pins if pin)
-    return {canonical(name): version for name, _, version in pairs}
-
-
-def canonical(name: str) -> str:
-    """Return a package's name as indexes write it: lower case, single hyphens."""
-    return re.sub(r"[-_.]+", "-", name).lower()
+    return {canonicalize_name(name): version for name, _, version in pairs}
 
 
 def check_machine(store: Path) -> Iterator[Finding]:
@@ -181,10 +176,10 @@ def check_packages(
         for name, version in have.items()
         if name != MNN_TELEMETRY
         # A local part, as in 2.13.0+cpu, names a build of the same version.
-        and version.partition("+")[0] != tested.get(canonical(name), "")
+        and version.partition("+")[0] != tested.get(canonicalize_name(name), "")
     }
     listed = ", ".join(
-        f"{name} {version} ({tested.get(canonical(name), 'none')})"
+        f"{name} {version} ({tested.get(canonicalize_name(name), 'none')})"
         for name, version in others.items()
     )
     for status, names, says in (
@@ -270,6 +265,6 @@ def _remedy(ask: Ask, one: Runtime, device: str) -> str:
 
 
 def _pip_install(names: Iterable[str], tested: Mapping[str, str]) -> str:
-    pins = {name: tested.get(canonical(name)) for name in names}
+    pins = {name: tested.get(canonicalize_name(name)) for name in names}
     wanted = (f"{name}=={pin}" if pin else name for name, pin in pins.items())
     return f"pip install {' '.join(wanted)}"

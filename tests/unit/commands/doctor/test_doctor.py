@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from harness.commands.doctor import examine as doctor
 from harness.commands.doctor.child import LIMIT_S, Answer, ask_child
@@ -27,7 +28,9 @@ OK, WARN, FAIL, ABSENT = Status.OK, Status.WARN, Status.FAIL, Status.ABSENT
 
 TESTED = doctor.tested_versions()
 HAVE = {
-    name: TESTED[doctor.canonical(name)] for name in packages() if name != "onnxruntime"
+    name: TESTED[canonicalize_name(name)]
+    for name in packages()
+    if name != "onnxruntime"
 }
 RAN = Answer(facts={"version": "1.0", "value": 2.0, "fed": 1.0, "right": True})
 WRONG = Answer(facts={**RAN.facts, "right": False})
@@ -308,7 +311,7 @@ def test_a_long_sentence_wraps_and_a_command_does_not():
 
 
 def test_each_package_of_record_has_a_tested_version():
-    assert [name for name in packages() if doctor.canonical(name) not in TESTED] == []
+    assert [name for name in packages() if canonicalize_name(name) not in TESTED] == []
 
 
 def declared(*groups):
@@ -319,7 +322,7 @@ def declared(*groups):
         *(each for extra in extras for each in extra),
         *(each for name in groups for each in PROJECT["dependency-groups"][name]),
     ]
-    return {doctor.canonical(Requirement(each).name) for each in wanted}
+    return {canonicalize_name(Requirement(each).name) for each in wanted}
 
 
 def imported(folder):
@@ -336,7 +339,7 @@ def imported(folder):
 
 def test_the_base_has_no_torch_and_what_reading_a_run_needs():
     base = {
-        doctor.canonical(Requirement(r).name)
+        canonicalize_name(Requirement(r).name)
         for r in PROJECT["project"]["dependencies"]
     }
 
@@ -371,7 +374,7 @@ def test_what_is_imported_is_declared(folder, groups, ours):
     assert [
         name
         for name in sorted(imported(folder) - ours)
-        if asked.isdisjoint(map(doctor.canonical, there.get(name, [name])))
+        if asked.isdisjoint(map(canonicalize_name, there.get(name, [name])))
     ] == []
 
 
