@@ -45,7 +45,7 @@ from harness.commands.plan.search import bits_of
 from harness.core.case import Variant
 from harness.core.errors import ParityError
 from harness.core.rounding import FLOAT
-from harness.core.runtime import Mixed, runtime
+from harness.core.runtime import runtime
 from harness.engine.engine import Engine
 from harness.engine.run import open_store
 from harness.judge.tolerance import Tolerance
@@ -93,13 +93,12 @@ class Mixtures:
 
     Args:
         place: The network in float32, and where it is judged.
-        mixed: How the runtime gives layers their bits.
         folder: An empty folder for the files of the converter.
 
     """
 
-    def __init__(self, place: PlanSubject, mixed: Mixed, folder: Path) -> None:
-        self.place, self._mixed, self._folder = place, mixed, folder
+    def __init__(self, place: PlanSubject, folder: Path) -> None:
+        self.place, self._mixed, self._folder = place, place.mixed, folder
         self._numbers = count(1)  # several threads take them
 
     def uniform(self, kind: str) -> Variant:
@@ -252,9 +251,7 @@ def mixture_of(files: Mixtures, found: Found) -> Variant:
     return files.mixture(dict(bits_of(found.layers, found.bits)))
 
 
-def compared(
-    suite: Suite, place: PlanSubject, prompts: Sequence[str], mixed: Mixed, most: int
-) -> list[Way]:
+def compared(suite: Suite, place: PlanSubject, most: int) -> list[Way]:
     """Return every way to get a file, judged by all prompts."""
     backend = place.case.backend
     whole = next(
@@ -276,17 +273,17 @@ def compared(
         return way
 
     def plan() -> tuple[Variant, int]:
-        plans.append(Planner(place, mixed, print).plan(*NAMES, prompts, UNSEEN))
+        plans.append(Planner(place, print).plan(*NAMES, UNSEEN))
         return mixture_of(files, plans[0]), plans[0].conversions
 
     with tempfile.TemporaryDirectory() as scratch:
-        files = Mixtures(place, mixed, Path(scratch))
+        files = Mixtures(place, Path(scratch))
         rows = [timed("planned", plan)]
         others: dict[str, Callable[[], tuple[Variant, int]]] = {
             kind: lambda kind=kind: (files.uniform(kind), 1)
             for kind in UNIFORM[backend]
         }
-        few, many, *_ = sorted({FLOAT, *mixed.variants.values()})
+        few, many, *_ = sorted({FLOAT, *place.mixed.variants.values()})
         sizes = {
             name: layer.costs[many]
             for layer in plans[0].layers
@@ -295,7 +292,7 @@ def compared(
         }
         others["greedy by size"] = lambda: greedy(files, sizes, few, many, most)
         if backend == "mnn":
-            outputs, _ = place_of(suite, place.engine, NETWORK, backend, what="outputs")
+            outputs = place_of(suite, place.engine, NETWORK, backend, what="outputs")
             layers, rate = one_pixel(plans[0]), rates(outputs)
             others["auto_quant"] = lambda: auto_quant(files, layers, sizes, most, rate)
         with ThreadPoolExecutor(place.engine.jobs) as pool:
@@ -303,20 +300,18 @@ def compared(
     return rows
 
 
-def held(
-    place: PlanSubject, prompts: Sequence[str], mixed: Mixed, bound: float, pairs: int
-) -> dict[str, float]:
+def held(place: PlanSubject, bound: float, pairs: int) -> dict[str, float]:
     """Return how often a plan exceeds its bound on pairs that it did not see."""
     place = replace(place, bound=Tolerance(psnr_db=bound))
     try:
-        found = Planner(place, mixed, print).plan(*NAMES, prompts, UNSEEN)
+        found = Planner(place, print).plan(*NAMES, UNSEEN)
     except ParityError as error:
         print(f"{bound:.1f} dB: {error}", flush=True)
         return {}
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
-        variant = mixture_of(Mixtures(place, mixed, Path(scratch)), found)
-        drawn = place.unseen(pairs, OTHER_DRAW, prompts).run(variant)
+        variant = mixture_of(Mixtures(place, Path(scratch)), found)
+        drawn = place.unseen(pairs, OTHER_DRAW).run(variant)
     return {
         "bound_db": round(bound, 1),
         "size_bytes": drawn.size_bytes,
@@ -339,15 +334,14 @@ def main() -> None:
     parser.add_argument("--plans", type=int, default=0)
     parser.add_argument("--store", default="", help="where files are kept")
     given = parser.parse_args()
-    suite, mixed = load_suite(DIGITS), runtime(given.runtime).mixed
+    suite = load_suite(DIGITS)
     within = given.within or WITHIN_DB[given.runtime]
-    assert mixed is not None
     limits = Limits(timeout_s=TIMEOUT_S)
     with (
         Engine(open_store(given.store), limits) as engine,
         ThreadPoolExecutor(limits.jobs) as pool,
     ):
-        place, prompts = place_of(
+        place = place_of(
             suite,
             engine,
             NETWORK,
@@ -356,14 +350,14 @@ def main() -> None:
             what="image",
             bound=Tolerance(psnr_db=within),
         )
-        rows = compared(suite, place, prompts, mixed, given.conversions)
+        rows = compared(suite, place, given.conversions)
         print(table(rows), flush=True)
         bounds = np.linspace(within - BELOW_DB, within + ABOVE_DB, given.plans)
         plans = list(
             filter(
                 None,
                 pool.map(
-                    lambda db: held(place, prompts, mixed, float(db), given.pairs),
+                    lambda db: held(place, float(db), given.pairs),
                     bounds,
                 ),
             )

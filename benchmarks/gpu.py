@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from harness.commands.bench.rounds import Bench
-from harness.commands.bench.timing import EAGER, BenchPlan, Subject
+from harness.commands.bench.timing import BenchPlan, Subject
 from harness.core.case import REFERENCE, Case
 from harness.core.errors import ParityError
 from harness.core.outcome import CANNOT_TELL
@@ -235,9 +235,7 @@ def row(store: Store, case: Case, way: Way, rounds: int, *, dry: bool) -> str:
             layers, outputs = float("nan"), errors_of_pytorch(store, case, own)
         else:
             layers, outputs, fell_back = errors_of_file(store, own)
-        subject = Subject.of(own)
-        if way.runtime == REFERENCE:
-            subject = Subject(case=own, runtime=REFERENCE, how=EAGER)
+        subject = Subject(case=own, is_eager=way.runtime == REFERENCE)
         with Bench(store, limits=LIMITS) as bench, Watch() as watch:
             (timing,) = bench.times([subject], BenchPlan(rounds=rounds))
     if timing.failure:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.commands.options import BASELINES, JUDGED_BY, RUNS, print_lines
+from harness.commands.options import JUDGED_BY, RUNS, print_lines
 from harness.core.errors import ParityError
 from harness.core.outcome import CANNOT_TELL, NO_PARITY, PARITY
 from harness.core.text import count, few
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 )
 @click.option("--case", default="*", help="Of these cases alone: unet/mnn/*.")
 @RUNS
-@BASELINES
 @JUDGED_BY
 def diff(
     *,
@@ -35,7 +34,6 @@ def diff(
     last: int | None,
     case: str,
     runs: str,
-    baselines: str,
     suite: Path | None,
 ) -> int:
     """Compare each RUN with those before it, row by row. A RUN is a run or a baseline.
@@ -50,24 +48,22 @@ def diff(
     """
     from harness.report.runs.selection import compared_names
 
-    folder, kept = folders(runs, baselines)
+    folder = Path(runs)
     chosen, unreadable = compared_names(names, last, folder)
     compare = _course if chosen[2:] else _two
-    code = compare(chosen, case, folder, kept, suite)
+    code = compare(chosen, case, folder, suite)
     if unreadable:
         click.echo(f"  {count(unreadable, 'run')} of another version left out")
     return code
 
 
-def _two(
-    names: Sequence[str], case: str, runs: Path, baselines: Path, suite: Path | None
-) -> int:
+def _two(names: Sequence[str], case: str, runs: Path, suite: Path | None) -> int:
     from harness.report.run_diff import diff_lines
     from harness.report.runs.diff import diff as compared
     from harness.report.runs.diff import rtol_by
     from harness.report.runs.selection import judges_of, load_many
 
-    both = list(load_many(names, runs=runs, baselines=baselines))
+    both = list(load_many(runs, names))
     _refuse_no_case(case, both)
     one, two = (_only(case, run) for run in both)
     # A baseline does not know where its suite is.
@@ -79,18 +75,16 @@ def _two(
     return NO_PARITY if found.blocking else PARITY
 
 
-def _course(
-    names: Sequence[str], case: str, runs: Path, baselines: Path, suite: Path | None
-) -> int:
+def _course(names: Sequence[str], case: str, runs: Path, suite: Path | None) -> int:
     from harness.report.run_diff import course_lines
     from harness.report.runs.course import course
     from harness.report.runs.diff import rtol_by
     from harness.report.runs.selection import judges_of, load_many
 
-    last = next(load_many(names[-1:], runs=runs, baselines=baselines))
+    last = next(load_many(runs, names[-1:]))
     _refuse_no_case(case, [last])
     judges = judges_of([last], suite)
-    found = load_many(names, runs=runs, baselines=baselines)
+    found = load_many(runs, names)
     steps = list(
         course((_only(case, run) for run in found), lambda run: rtol_by(judges, run))
     )
@@ -110,11 +104,3 @@ def _refuse_no_case(case: str, runs: Sequence[Report]) -> None:
     if there and not any(fnmatchcase(name, case) for name in there):
         msg = f"no case of these runs matches {case!r}; they have {few(there)}."
         raise ParityError(msg)
-
-
-def folders(runs: str, baselines: str) -> tuple[Path, Path]:
-    """Return the folder of runs and the folder of baselines."""
-    from harness.report.runs.selection import baselines_beside
-
-    folder = Path(runs)
-    return folder, Path(baselines) if baselines else baselines_beside(folder)

@@ -94,6 +94,22 @@ def out_path(text: str) -> Callable[[_Command], _Command]:
     return click.option("--out", type=HomePath(path_type=Path), help=text)
 
 
+def into_folder(default: str, text: str) -> Callable[[_Command], _Command]:
+    """Return the option --into with its help: a folder to write to."""
+    kind = HomePath(path_type=Path)
+    return click.option(
+        "--into", default=default, show_default=True, type=kind, help=text
+    )
+
+
+def number(
+    name: str, default: int, text: str, *, least: int = 1
+) -> Callable[[_Command], _Command]:
+    """Return an option with its help: a whole number, of which `least` is the least."""
+    kind = click.IntRange(min=least)
+    return click.option(name, default=default, show_default=True, type=kind, help=text)
+
+
 def with_baseline(text: str) -> Callable[[_Command], _Command]:
     """Return the option --baseline with its help: the name of a baseline, or empty."""
     return click.option("--baseline", default="", metavar="NAME", help=text)
@@ -103,12 +119,6 @@ JUDGED_BY = click.option(
     "--suite",
     type=HomePath(path_type=Path),
     help="The suite to judge by; the run's own when left out.",
-)
-BASELINES = click.option(
-    "--baselines",
-    type=HomePath(),
-    default="",
-    help="Where reviewed baselines are kept; baselines/ beside the runs if left out.",
 )
 
 

@@ -92,12 +92,16 @@ def _lines(name: str, samples: int, losses: Sequence[Loss]) -> Iterator[Line]:
         yield Line(text=f"     {place}   {loss.reason}")
     if len(losses) > _SHOWN:
         yield Line(text=f"     and {len(losses) - _SHOWN} more")
+    from harness.core.runtime import runtimes
     from harness.core.toml_file import dotted
     from harness.measure.float16 import kept_values
 
     names = ",".join(kept_values(losses))
-    own = dotted((f"fp16-{name}",))
-    yield Line(text=f"     parity.toml   [variant.onnxruntime.{own}]")
-    yield Line(text='                   from = "fp16"')
-    yield Line(text=f'                   components = ["{name}"]')
-    yield Line(text=f'                   flags = ["--keep={names}"]')
+    for one in runtimes().values():
+        # Only such a variant computes in float16 and may keep single values in float32.
+        for kind in (kind for kind, built_in in one.variants.items() if built_in.half):
+            own = dotted(("variant", one.name, f"{kind}-{name}"))
+            yield Line(text=f"     parity.toml   [{own}]")
+            yield Line(text=f'                   from = "{kind}"')
+            yield Line(text=f'                   components = ["{name}"]')
+            yield Line(text=f'                   flags = ["{one.keep}{names}"]')

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from harness.commands.options import STORE, HomePath
+from harness.commands.options import STORE, HomePath, into_folder
 
 
 @click.command()
@@ -64,13 +64,7 @@ def _app(suite: Path, app: str, store: str) -> int:
 
 @click.command()
 @click.argument("checkpoint", type=HomePath(path_type=Path))
-@click.option(
-    "--into",
-    default=".",
-    show_default=True,
-    type=HomePath(path_type=Path),
-    help="Folder to write to.",
-)
+@into_folder(".", "Folder to write to.")
 @click.option("--force", is_flag=True, help="Write over files that are there.")
 @click.option(
     "--no-measure",

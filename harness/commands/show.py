@@ -15,11 +15,13 @@ from harness.commands.options import (
     OF_FINISHED_RUN,
     RUNS,
     no_such,
+    number,
     out_path,
     print_lines,
     with_baseline,
 )
 from harness.core.errors import ParityError
+from harness.core.whole_file import writing
 
 if TYPE_CHECKING:
     from harness.core.record import Key
@@ -34,13 +36,7 @@ if TYPE_CHECKING:
     "--sample", default="", help="Values of this sample, not the worst of all."
 )
 @click.option("--modules", is_flag=True, help="Roll values up by module.")
-@click.option(
-    "--depth",
-    default=2,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="Of --modules; what is out of tolerance is shown to the end.",
-)
+@number("--depth", 2, "Of --modules; what is out of tolerance is shown to the end.")
 def show(  # one option each
     *,
     run_name: str,
@@ -172,11 +168,8 @@ def nodes(
     verdicts = rejudge(found, Settings(runs=runs), moved).verdicts
     data = node_data([verdict for verdict in verdicts if verdict.key == key])
     path = out or Path(f"{key[1].replace('/', '+')}.nodes.json")
-    try:
+    with writing(path):
         path.write_text(json.dumps(data, allow_nan=False), encoding="utf-8")
-    except OSError as error:
-        msg = f"{path} cannot be written ({error.strerror}); give another with --out."
-        raise ParityError(msg) from error
     click.echo(near(path))
     return 0
 

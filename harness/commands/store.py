@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -90,6 +91,9 @@ def store_prune(store: str, max_gb: float | None) -> int:
     from harness.engine.environments import environments, prune_environments
     from harness.engine.store import limit_bytes
 
+    if max_gb is not None and not math.isfinite(max_gb):
+        msg = f"{max_gb} is no size; give a number of GB, such as 20."
+        raise click.BadParameter(msg, param_hint="--max-gb")
     most = limit_bytes() if max_gb is None else round(max_gb * 2**30)
     opened = _open_store(store)
     if opened.shared is not None:
@@ -149,10 +153,13 @@ def _url(text: str) -> str:
 @store.command("clear")
 @STORE
 @click.option(
-    "--older-than", "days", type=float, help="Only what was not used for DAYS."
+    "--older-than",
+    "days",
+    type=click.IntRange(min=1),
+    help="Only what was not used for DAYS.",
 )
 @click.option("--yes", is_flag=True, help="Also without an age.")
-def store_clear(store: str, days: float | None, *, yes: bool) -> int:
+def store_clear(store: str, days: int | None, *, yes: bool) -> int:
     """Remove everything, or what was not used for some days."""
     from harness.engine.environments import prune_environments
 
@@ -160,7 +167,7 @@ def store_clear(store: str, days: float | None, *, yes: bool) -> int:
     if days is None and not yes:
         click.echo(f"Everything in {opened.root} would go; --yes says that it may.")
         return CANNOT_TELL
-    spared_s = (days or 0.0) * 86_400
+    spared_s = (days or 0) * 86_400.0
     gone = prune_environments(opened, -1, spared_s=spared_s)
     return _say(opened, opened.clear(older_than_s=spared_s), gone)
 

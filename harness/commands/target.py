@@ -19,6 +19,7 @@ import click
 from harness.commands.options import HomePath
 from harness.core.errors import SpecError
 from harness.core.program import run_program
+from harness.core.whole_file import writing
 
 if TYPE_CHECKING:
     from harness.core.runtime import Runtime
@@ -98,11 +99,8 @@ def make(
 
     folder = (into or local_root() / "targets" / arch).absolute()
     wanted = _wanted(chosen)
-    try:
+    with writing(folder.parent, "give another with --into"):
         folder.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        msg = f"{folder.parent} cannot be made ({error.strerror}); use --into."
-        raise SpecError(msg) from error
     # Another command that makes the same machine waits, and then finds it made.
     with (
         FileLock(f"{folder}.lock"),

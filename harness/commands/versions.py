@@ -11,7 +11,6 @@ import click
 
 from harness.commands.options import (
     OF_CASE,
-    HomePath,
     judged_case,
     on_cluster,
     print_lines,
@@ -19,6 +18,7 @@ from harness.commands.options import (
 from harness.commands.progress import step_line
 from harness.core.case import AT, Target
 from harness.core.errors import SpecError
+from harness.core.whole_file import writing
 
 if TYPE_CHECKING:
     from harness.core.case import Case
@@ -37,11 +37,6 @@ _FIRST: Final = 10
     is_flag=True,
     help=f"Try each version; else {_FIRST} of them, and those around a change.",
 )
-@click.option(
-    "--page",
-    type=HomePath(path_type=Path, dir_okay=False),
-    help="Page to write; reports/versions-CASE.html when left out.",
-)
 @on_cluster("Try versions")
 def versions(  # one option each
     *,
@@ -53,7 +48,6 @@ def versions(  # one option each
     oldest: str,
     newest: str,
     every: bool,
-    page: Path | None,
     on: str,
 ) -> int:
     """Run CASE in versions of its runtime, and say in which one the result changed.
@@ -111,12 +105,9 @@ def versions(  # one option each
     title = f"{one.id} in {len(tried)} of {len(there)} versions of {declared.title}"
     click.echo(f"{title}\n")
     print_lines(version_lines(found))
-    path = page or Path("reports", f"versions-{one.id.replace('/', '-')}.html")
-    try:
+    path = Path("reports", f"versions-{one.id.replace('/', '-')}.html")
+    with writing(path, "run it in another folder"):
         write_versions(title, found, path)
-    except OSError as error:
-        msg = f"{path} cannot be written ({error.strerror}); give another --page."
-        raise SpecError(msg) from error
     click.echo(f"\npage  {near(path)}")
     return code_of(found)
 

@@ -47,8 +47,7 @@ class NextSteps:
         """
         yield Line(text=f" all layers  {self.show(name)}", tone="quiet")
         if case:
-            explain = self.explain(case, self.suite or suite_option(suite))
-            yield Line(text=f" why         {explain}", tone="quiet")
+            yield Line(text=f" why         {self.explain(case, suite)}", tone="quiet")
 
     def show(self, name: str) -> str:
         """Return the command that lists every value of a case."""
@@ -57,12 +56,25 @@ class NextSteps:
 
     def rest(self, suite: str) -> str:
         """Return the command that runs every case of a suite."""
-        suite = self.suite or suite_option(suite)
-        return f"parity run{suite}{self.runs}{self.store}{self.judged}{self.running}"
+        of = self._of(suite)
+        return f"parity run{of}{self.runs}{self.store}{self.judged}{self.running}"
 
-    def explain(self, case: str, suite: str = "") -> str:
-        """Return the command that explains a case."""
-        return f"parity explain {case}{self.runs}{suite}{self.store}{self.judged}"
+    def again(self, case: str, suite: str) -> str:
+        """Return the command that runs one case of a suite."""
+        return f"parity run {case}{self._of(suite)}{self.store}"
+
+    def explain(self, case: str, suite: str) -> str:
+        """Return the command that explains a case of a suite."""
+        of = self._of(suite)
+        return f"parity explain {case}{self.runs}{of}{self.store}{self.judged}"
+
+    def _of(self, suite: str) -> str:
+        """Return the option that names a suite; empty for the suite in this folder."""
+        path = Path(suite)
+        if self.suite or not suite or path == Path.cwd() / SUITE_FILE:
+            return self.suite
+        named = path.parent if path.name == SUITE_FILE else path
+        return f" --suite {shlex.quote(near(named))}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,12 +150,3 @@ def near(path: Path) -> str:
         return str(path.absolute().relative_to(Path.cwd()))
     except ValueError:
         return str(path)
-
-
-def suite_option(path: str) -> str:
-    """Return the option that names a suite; empty for the suite in this folder."""
-    suite = Path(path)
-    if not path or suite == Path.cwd() / SUITE_FILE:
-        return ""
-    named = suite.parent if suite.name == SUITE_FILE else suite
-    return f" --suite {shlex.quote(near(named))}"

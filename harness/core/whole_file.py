@@ -3,8 +3,26 @@
 from __future__ import annotations
 
 import secrets
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from harness.core.errors import ParityError
+
+
+@contextmanager
+def writing(path: Path, rest: str = "give another with --out") -> Iterator[None]:
+    """Replace an `OSError` by a sentence: the path cannot be written, why, and `rest`.
+
+    Raises:
+        ParityError: What the ``with`` writes to that file or folder cannot be written.
+
+    """
+    try:
+        yield
+    except OSError as error:
+        msg = f"{path} cannot be written ({error.strerror}); {rest}."
+        raise ParityError(msg) from error
 
 
 def write_whole(path: Path, content: str | bytes) -> None:

@@ -232,9 +232,7 @@ def _judged(
         if row.what != what:
             continue
         rule = policy.for_probe(
-            component=record.component,
-            backend=record.backend,
-            variant=record.variant,
+            (record.component, record.backend, record.variant),
             group=LAYERS if what == ISOLATED else what,
             probe=row.probe,
             module=row.module,

@@ -322,7 +322,7 @@ class Policy:
     tier: str = ""
     changes: tuple[tuple[str, float], ...] = ()
     # A value has one rule in all samples, and a run has 100,000 rows.
-    _found: dict[tuple[str, ...], Rule] = field(
+    _found: dict[tuple[CaseName, str, str, str], Rule] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
 
@@ -344,16 +344,9 @@ class Policy:
         return cls(path=path, scopes=scopes)
 
     def for_probe(
-        self,
-        *,
-        component: str,
-        backend: str,
-        variant: str,
-        group: str,
-        probe: str,
-        module: str = "",
+        self, case: CaseName, *, group: str, probe: str, module: str = ""
     ) -> Rule:
-        """Return the rule for one value.
+        """Return the rule for one value of a case.
 
         `group` is one of `GROUPS`. Patterns are compared with the name of the probe,
         and with the path of its `module`.
@@ -363,9 +356,9 @@ class Policy:
             SpecError: A changed bound does not fit the others.
 
         """
-        value = component, backend, variant, group, probe, module
+        value = case, group, probe, module
         if value not in self._found:
-            self._found[value] = self._rule((component, backend, variant), *value[3:])
+            self._found[value] = self._rule(*value)
         return self._found[value]
 
     def _rule(self, case: CaseName, group: str, probe: str, module: str) -> Rule:

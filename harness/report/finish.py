@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,18 @@ from harness.core.outcome import CANNOT_TELL, Outcome
 from harness.core.record import CaseRecord, Key
 from harness.core.settings import Settings, near
 from harness.core.text import Line, wrapped
+from harness.core.whole_file import writing
 from harness.engine.run import Asked, asked_of, files_of, path_of
-from harness.engine.run_folder import PAGE, SUMMARY, RunFolder
+from harness.engine.run_folder import PAGE, SUMMARY, RunFolder, load_report
 from harness.judge.case import CaseVerdict
 from harness.judge.run import beside_baseline, complaints, exit_code
 from harness.report.html.page import write_page
 from harness.report.markdown import markdown
 from harness.report.run_diff import diff_lines
 from harness.report.run_facts import RunFacts
-from harness.report.runs.diff import Diff
-from harness.report.runs.selection import with_baseline
+from harness.report.runs.baseline import find_baseline, load_baseline
+from harness.report.runs.diff import Diff, diff, rtol_by
+from harness.report.runs.selection import baselines_beside, with_verdicts
 from harness.report.summary import summary
 from harness.suite.judge import Judge
 from harness.suite.suite import Suite
@@ -89,7 +91,7 @@ def conclude(
         raise ParityError(msg) from error
     about = {"whole": judged.whole, "exit_code": judged.code, **about}
     brief = [_brief(verdict) for verdict in judged.verdicts]
-    try:
+    with writing(folder.path, "there is no report"):
         # The records must be safe before anything else, such as a baseline, is read.
         written = folder.finish(about, brief, cases)
         compared, code = beside(settings.baseline, written, judged)
@@ -116,9 +118,6 @@ def conclude(
         text = markdown(found, lines)
         # A path in it may have bytes that are no UTF-8.
         (folder.path / SUMMARY).write_text(text, encoding="utf-8", errors="replace")
-    except OSError as error:
-        msg = f"{folder.path} cannot be written to ({error.strerror}): no report."
-        raise ParityError(msg) from error
     return [*lines, *tell_ci(text)], code
 
 
@@ -214,15 +213,25 @@ def _keep_unjudged(
 def beside(baseline: str, report: Path, judged: Judged) -> tuple[Diff | None, int]:
     """Return how a run differs from a baseline, if one is named, and its exit code.
 
+    `report` is the run's ``report.json``. What a part of a suite left out does not
+    count as gone.
+
     Raises:
         ParityError: There is no such baseline.
 
     """
     if not baseline:
         return None, judged.code
-    found = with_baseline(
-        baseline, report, judged.judges, judged.verdicts, whole=judged.whole
-    )
+    runs = report.parent.parent
+    before = load_baseline(find_baseline(baselines_beside(runs), baseline)).report
+    after = with_verdicts(load_report(runs, str(report)), judged.verdicts)
+    if not judged.whole:
+        checks = {name: case.ends for name, case in after.cases.items()}
+        before = before.only(lambda name, what: what in checks.get(name, {}))
+    if not after.benchmarks:
+        # Times are measured after a run has ended.
+        before = replace(before, benchmarks=())
+    found = diff(before, after, rtol_by(judged.judges, after))
     return found, beside_baseline(judged.code, worse=bool(found.blocking))
 
 

@@ -80,8 +80,9 @@ def layer_lines(
         yield Line(
             text=f"  watching changed the outputs by at most {change:.3e}", tone="quiet"
         )
+    own = [f"{verdict.what} {verdict.own}" for verdict in verdicts if verdict.own]
     about = (*_stored(record), *contract_lines(record), *graph_notes(record))
-    for text in (*_own(verdicts), *about):
+    for text in (*own, *about):
         yield from wrapped(text, indent="  ", tone="quiet")
     local = {
         row.probe: number_of_floors(row.comparison.floor_multiple)
@@ -147,13 +148,6 @@ def _line(judged: JudgedRow, top: float, local: str, more: Sequence[Metric]) -> 
     return Line(
         text=f"{head}{place}  {op}", tone="" if judged.verdict.passed else "bad"
     )
-
-
-def _own(verdicts: Sequence[CaseVerdict]) -> Iterator[str]:
-    """Yield how large the errors are beside PyTorch's own in fewer bits."""
-    for verdict in verdicts:
-        if verdict.own:
-            yield f"{verdict.what} {verdict.own}"
 
 
 def _stored(record: CaseRecord) -> Iterator[str]:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from harness.core.errors import ParityError, SuiteError
+from harness.core.errors import SuiteError
 from harness.core.settings import NextSteps, Settings
 from harness.core.text import Line, few, wrapped
+from harness.core.whole_file import writing
 from harness.engine.run import files_of
 from harness.engine.run_folder import PAGE, Report
 from harness.report.explained import explanations_in
@@ -73,11 +74,8 @@ def page_again(
         about={**report.about, **judged_by},
         since=since,
     )
-    try:
+    with writing(path):
         return write_page(found, path)
-    except OSError as error:
-        msg = f"{path} cannot be written ({error.strerror}); give another with --out."
-        raise ParityError(msg) from error
 
 
 def facts_of(report: Report, again: Judged, next_steps: NextSteps = _NEXT) -> RunFacts:

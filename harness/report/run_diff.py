@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from harness.core.text import INDENT, Line, count, few, floors_explained, wrapped
@@ -118,15 +118,9 @@ def totals(found: Diff) -> Iterator[Line]:
     for finding in found.findings:
         rows.update(finding.rows or {})
     for noun, numbers in (("measurement", checks), ("row", rows)):
-        told = _numbers(numbers)
+        told = ", ".join(f"{numbers[one]:,} {one}" for one in Change if numbers[one])
         total = count(sum(numbers.values()), noun)
         yield Line(text=f" {total}: {told}" if told else f" no {noun} in common")
-
-
-def _numbers(numbers: Mapping[Change, int]) -> str:
-    return ", ".join(
-        f"{numbers[change]:,} {change}" for change in Change if numbers.get(change)
-    )
 
 
 def notes(found: Diff) -> Iterator[Line]:

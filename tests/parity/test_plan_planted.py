@@ -10,7 +10,6 @@ from harness.commands.plan.place import place_of
 from harness.commands.plan.run import Planner
 from harness.commands.progress import shown_engine
 from harness.core.rounding import HALF
-from harness.core.runtime import runtime
 from harness.suite.suite import load_suite
 from tests.plugin.planted import BOUND, write_planted
 
@@ -45,10 +44,10 @@ def started(tmp_path_factory):
 @pytest.mark.parametrize("name", CASES)
 def test_the_planted_block_alone_gets_no_integers(started, name, backend):
     what, bound = bound_of(BOUND)
-    place, prompts = place_of(*started, name, backend, what=what, bound=bound)
-    planner = Planner(place, runtime(backend).mixed, lambda _: None)
+    place = place_of(*started, name, backend, what=what, bound=bound)
+    planner = Planner(place, lambda _: None)
 
-    found = planner.plan("planned", "planned.json", prompts, unseen=1)
+    found = planner.plan("planned", "planned.json", unseen=1)
 
     kept = [
         layer.name

@@ -187,7 +187,9 @@ def test_a_run_with_failures_is_accepted_only_with_a_reason(branch):
     )
 
     assert branch.parity("baseline", "list").has("by A: a demo")
-    assert branch.parity("gate").code == 0
+    branch.parity("gate").check(0, "SHIP")
+    (page,) = branch.path.glob("reports/runs/*/report.html")
+    assert "<h1>Ship</h1>" in page.read_text()
 
 
 @pytest.mark.parametrize(

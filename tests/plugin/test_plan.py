@@ -200,7 +200,7 @@ def test_a_plan_within_a_bound_of_pictures_has_the_pipelines_batch(tmp_path):
     project.change("parity.toml", '["vae_decoder"]', '["unet"]')
     suite = load_suite(project.path)
 
-    place, _ = place_of(suite, None, "unet", "onnxruntime", what="image")
+    place = place_of(suite, None, "unet", "onnxruntime", what="image")
 
     assert {dict(one.shapes)["batch"] for one in place.case.samples} == {2}
 
@@ -208,7 +208,7 @@ def test_a_plan_within_a_bound_of_pictures_has_the_pipelines_batch(tmp_path):
 def test_a_search_draws_the_suites_own_samples_in_the_first_size():
     suite = load_suite(FIXTURES / "sd15")
 
-    place, _ = place_of(suite, None, "unet", "mnn", what="outputs")
+    place = place_of(suite, None, "unet", "mnn", what="outputs")
     first, *_ = place.case.samples
 
     ids = [sample.id for sample in place.searched.samples]
@@ -223,9 +223,7 @@ def test_the_few_inputs_are_those_that_use_most_of_their_limits(tmp_path):
         "parity.toml", '["a seven in red ink on white paper"]', str(["a"] * 12)
     )
 
-    place, _ = place_of(
-        load_suite(project.path), None, "vae_decoder", "mnn", what="image"
-    )
+    place = place_of(load_suite(project.path), None, "vae_decoder", "mnn", what="image")
 
     # A step is of all pictures. The names of pictures 1 and 11 begin alike.
     shares = {f"picture {at}": at / 10 for at in range(12)} | {"step 01": 9.0}

@@ -61,7 +61,7 @@ def test_a_report_with_times_is_what_its_schema_says(schema, told):
     )
     (case,) = load_suite(DIGITS).select(("unet/mnn/fp32",))
     made = Timing(
-        subject=Subject.of(case),
+        subject=Subject(case=case),
         rounds=(turn,),
         node="one",
         environment=environment(),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from harness.commands.options import RUNS, STORE, SUITE, case_ids, on_cluster
+from harness.commands.options import RUNS, STORE, SUITE, case_ids, number, on_cluster
 
 
 @click.command()
@@ -15,21 +15,12 @@ from harness.commands.options import RUNS, STORE, SUITE, case_ids, on_cluster
 @SUITE
 @RUNS
 @STORE
-@click.option(
-    "--rounds",
-    default=6,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="Turns of every file; under 6 no ratio has a spread.",
-)
+@number("--rounds", 6, "Turns of every file; under 6 no ratio has a spread.")
 @click.option(
     "--against",
     default="",
     metavar="SUITE|CASE",
     help="Compare CASES with the same cases of another suite, or with one case.",
-)
-@click.option(
-    "--run", "name", default="", help="Run to add the times to; the newest that fits."
 )
 @on_cluster("Time")
 def bench(  # one option each
@@ -40,7 +31,6 @@ def bench(  # one option each
     store: str,
     rounds: int,
     against: str,
-    name: str,
     on: str,
 ) -> int:
     """Time CASES in rounds: components and pipelines. Without CASES, time all.
@@ -48,7 +38,6 @@ def bench(  # one option each
     With --against, exit code 1 means that a case is slower beyond the spread.
     """
     from harness.commands.bench import run
-    from harness.commands.bench.record import fitting
     from harness.commands.bench.timing import BenchPlan, timed_cases
     from harness.core.settings import Settings
     from harness.suite.suite import load_suite
@@ -56,11 +45,8 @@ def bench(  # one option each
     loaded, plan = load_suite(suite), BenchPlan(rounds=rounds)
     timed = timed_cases(loaded, cases)
     pairs = run.pairs(loaded, timed, against) if against else []
-    folder = Path(runs)
-    if name and not against:
-        fitting(loaded, folder, name)  # or refuse it before anything is timed
     with run.started(loaded, Settings(store=store, on=on)) as running:
         if against:
             return run.time_against(running, pairs, plan)
-        keep = partial(run.keep_times, loaded, folder, name, plan)
+        keep = partial(run.keep_times, loaded, Path(runs), plan)
         return run.time_files(running, timed, plan, keep)

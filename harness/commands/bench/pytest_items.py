@@ -26,7 +26,6 @@ from harness.commands.bench.timing import (
     subjects_of,
     timed_cases,
 )
-from harness.core.case import REFERENCE
 from harness.core.errors import ParityError
 from harness.core.waiting import SLICE_S, awaited
 from harness.engine.run import missing, open_store, path_of
@@ -86,7 +85,7 @@ class BenchSession:
         __tracebackhide__ = True
         self._refuse()
         subject = timed.subject
-        if subject.runtime != REFERENCE and missing(subject.case):
+        if not subject.is_eager and missing(subject.case):
             words = f"{subject.runtime} is not installed"
             if subject.runtime in self._settings.require:
                 pytest.fail(f"{words}, and is required", pytrace=False)

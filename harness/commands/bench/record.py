@@ -14,10 +14,11 @@ from harness.commands.bench.timing import BenchPlan, Timing
 from harness.core.environment import environment
 from harness.core.errors import SuiteError
 from harness.core.text import few
-from harness.core.whole_file import write_whole
+from harness.core.whole_file import write_whole, writing
 from harness.engine.run import files_of, path_of
 from harness.engine.run_folder import (
     LAST,
+    REPORT,
     RunFolder,
     compact,
     find_run,
@@ -30,34 +31,31 @@ METRIC = "latency_ms"
 
 
 def keep(
-    suite: Suite, runs: Path, name: str, timings: Sequence[Timing], plan: BenchPlan
+    suite: Suite, runs: Path, timings: Sequence[Timing], plan: BenchPlan
 ) -> tuple[Path, str]:
-    """Write the timings, into a run of the same files on the same machine if any.
+    """Write the timings; add them to the newest run, if it is of the same files here.
 
-    `name` is the run to add to; empty for the newest, if it fits. The result is the
-    folder, and the reason why no run's report has the times now; the reason is empty if
-    a report has them.
+    The result is the folder, and the reason why no run's report has the times now; the
+    reason is empty if a report has them.
 
     Raises:
-        SuiteError: The named run is of another suite or machine, or the folder cannot
-            be written to.
+        ParityError: The folder cannot be written to.
 
     """
-    report, data, why = fitting(suite, runs, name)
-    if report is not None and (others := _other_files(data, timings)):
-        report, why = None, f"run {data['id']} compared other files: {few(others)}"
-    if report is None:
-        folder = RunFolder.create(runs, datetime.now().astimezone()).path
-    else:
-        folder = report.parent
     try:
+        report = find_run(runs, LAST)
+        data = read_report(report)
+        why = _unfit(data, suite, timings)
+    except SuiteError:
+        why = f"there is no run under {runs}"
+    if why:
+        report = RunFolder.create(runs, datetime.now().astimezone()).path / REPORT
+    folder = report.parent
+    with writing(folder, "give another with --runs"):
         write_detail(folder, suite, timings, plan)
-        if report is not None:
+        if not why:
             data["benchmarks"] = merged(data.get("benchmarks", ()), timings)
             write_whole(report, compact(data))
-    except OSError as error:
-        msg = f"{folder} cannot be written to ({error.strerror}); give another --runs."
-        raise SuiteError(msg) from error
     return folder, why
 
 
@@ -89,6 +87,7 @@ def benchmarks(timings: Sequence[Timing]) -> Iterator[dict[str, Any]]:
 
 def _entry(timing: Timing, eager: Timing | None) -> dict[str, Any]:
     rounds, beside = timing.rounds, eager.medians_s if eager else ()
+    where = timing.environment
     # A share of PyTorch's time is only as reliable as the two times.
     withheld = [_withheld(timing), _withheld(eager) if eager else None]
     known = [share for share in withheld if share is not None]
@@ -109,15 +108,9 @@ def _entry(timing: Timing, eager: Timing | None) -> dict[str, Any]:
         "memory_bytes": max(one.peak_bytes - one.base_bytes for one in rounds),
         "cores": round(statistics.median(one.cores for one in rounds), 3),
         "withheld": round(max(known), 4) if known else None,
-        **_where(timing),
+        # A run names its own machine, and not the nodes of a cluster.
+        **({"node": timing.node, "machine": where.id} if where else {}),
     }
-
-
-def _where(timing: Timing) -> dict[str, str]:
-    """Return the node and its machine; nothing for this machine, which a run names."""
-    if timing.environment is None:
-        return {}
-    return {"node": timing.node, "machine": timing.environment.id}
 
 
 def _withheld(timing: Timing) -> float | None:
@@ -156,22 +149,8 @@ def write_detail(
     write_whole(detail, compact(told))
 
 
-def fitting(
-    suite: Suite, runs: Path, name: str
-) -> tuple[Path | None, dict[str, Any], str]:
-    """Return the report to add to and its data; or None and why the newest is unfit.
-
-    Raises:
-        SuiteError: The named run is of another suite or machine, or there is none.
-
-    """
-    try:
-        path = find_run(runs, name or LAST)
-        data = read_report(path)
-    except SuiteError:
-        if name:
-            raise
-        return None, {}, f"there is no run under {runs}"
+def _unfit(data: Mapping[str, Any], suite: Suite, timings: Sequence[Timing]) -> str:
+    """Return why times do not belong to the run of a report; empty if they do."""
     files = {one["path"]: one["files"] for one in data["suites"]}
     there, here = data["environment"], environment().to_json()
     versions = [
@@ -185,12 +164,11 @@ def fitting(
         why = "was made on another machine, whose times are never put beside these"
     elif versions:
         why = f"was made with other versions ({few(versions)})"
+    elif others := _other_files(data, timings):
+        why = f"compared other files: {few(others)}"
     else:
-        return path, data, ""
-    if name:
-        msg = f"run {data['id']} {why}; leave --run out for a folder of its own."
-        raise SuiteError(msg)
-    return None, {}, f"the newest run, {data['id']}, {why}"
+        return ""
+    return f"the newest run, {data['id']}, {why}"
 
 
 def _other_files(data: Mapping[str, Any], timings: Sequence[Timing]) -> list[str]:

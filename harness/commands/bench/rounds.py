@@ -15,7 +15,7 @@ from harness.commands.bench.timing import (
     Timing,
     Turn,
 )
-from harness.core.case import REFERENCE, Component
+from harness.core.case import Component
 from harness.core.errors import ParityError
 from harness.core.outcome import Outcome
 from harness.core.pipeline import Pipeline, PipelineCase, RoleFile
@@ -117,7 +117,7 @@ class Bench(AbstractContextManager["Bench"]):
             what, plan_of = case.component, plan
             (reading,) = self._artifacts.prepare(case, case.samples).values()
             inputs = reading.inputs
-            if subject.runtime != REFERENCE:
+            if not subject.is_eager:
                 deployed.append(self._artifacts.role_file(case, subject.runtime))
         return Turn(
             id=subject.id,

@@ -111,10 +111,10 @@ def time_files(
 
 
 def keep_times(
-    suite: Suite, runs: Path, name: str, plan: BenchPlan, timings: Sequence[Timing]
+    suite: Suite, runs: Path, plan: BenchPlan, timings: Sequence[Timing]
 ) -> None:
     """Write timings, and print where."""
-    folder, why = record.keep(suite, runs, name, timings, plan)
+    folder, why = record.keep(suite, runs, timings, plan)
     click.echo(f"\nwrote {near(folder / DETAIL)}")
     if why:
         click.echo(f"no run of this suite on this machine to add to: {why}")
@@ -209,8 +209,8 @@ def pairs(
     return [
         # A build compared with itself shows how large the spread is.
         (
-            Subject.of(twin, build or ("again" if twin.id == case.id else "")),
-            Subject.of(case),
+            Subject(case=twin, build=build or ("again" if twin.id == case.id else "")),
+            Subject(case=case),
         )
         for case, twin in zip(chosen, twins, strict=True)
     ]
@@ -231,8 +231,7 @@ def time_against(
             print_lines(wrapped(failed.failure, tone="bad"))
             paces.add(Pace.UNKNOWN)
             continue
-        shares = zip(after.medians_s, before.medians_s, strict=True)
-        ratio = ratio_of([own / other for own, other in shares])
+        ratio = after.over(before)
         mark, tone = _MARKS[ratio.pace]
         text = f" {mark} {after.subject.id}: {ratio} of {before.subject.id}"
         print_lines([Line(text=text, tone=tone)])

@@ -5,8 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from harness.commands.bench.ratio import Ratio, ratio_of
 from harness.core.case import REFERENCE, Case, Component, Device
 from harness.core.entry import Entry
 from harness.core.environment import Environment
@@ -16,9 +17,6 @@ from harness.suite.suite import Suite
 
 if TYPE_CHECKING:
     from harness.runtimes.session import Ran
-
-EAGER = "eager"
-"""PyTorch as it is."""
 
 TIMING = "timing"
 """The name of the stage, for progress."""
@@ -31,20 +29,24 @@ class Subject:
     Attributes:
         case: The case of the file. For PyTorch, it is any case of the component; only
             component and sizes are taken from it.
-        how: ``eager``, or the variant.
+        is_eager: Whether this is PyTorch, which the other subjects are compared with.
         build: Distinguishes the same case of two suites; empty for the first.
 
     """
 
     case: Case | PipelineCase
-    runtime: str
-    how: str
+    is_eager: bool = False
     build: str = ""
 
-    @classmethod
-    def of(cls, case: Case | PipelineCase, build: str = "") -> Self:
-        """Return a case's deployed file as a subject."""
-        return cls(case=case, runtime=case.backend, how=case.how, build=build)
+    @property
+    def runtime(self) -> str:
+        """The runtime; PyTorch's name for PyTorch."""
+        return REFERENCE if self.is_eager else self.case.backend
+
+    @property
+    def how(self) -> str:
+        """The variant; ``eager`` for PyTorch, as it is."""
+        return "eager" if self.is_eager else self.case.how
 
     @property
     def id(self) -> str:
@@ -53,18 +55,13 @@ class Subject:
         return f"{self.build}:{name}" if self.build else name
 
     @property
-    def is_eager(self) -> bool:
-        """Whether this is PyTorch eager, which the other subjects are compared with."""
-        return self.runtime == REFERENCE
-
-    @property
     def device(self) -> Device:
         """The device; PyTorch has as many threads as the files beside it."""
         case = self.case
         if isinstance(case, PipelineCase):
             used = [one.device.threads for _, one in case.roles if one is not None]
             return replace(case.device, threads=max(used))
-        if self.runtime == REFERENCE:
+        if self.is_eager:
             return replace(case.reference, threads=case.device.threads)
         return case.device
 
@@ -104,8 +101,8 @@ def subjects_of(cases: Iterable[Case | PipelineCase]) -> dict[str, list[Subject]
     for case in cases:
         if case.targets:
             continue
-        eager = Subject(case=case, runtime=REFERENCE, how=EAGER)
-        found.setdefault(case.subject, [eager]).append(Subject.of(case))
+        eager = Subject(case=case, is_eager=True)
+        found.setdefault(case.subject, [eager]).append(Subject(case=case))
     return found
 
 
@@ -235,3 +232,8 @@ class Timing:
     def medians_s(self) -> tuple[float, ...]:
         """The median of each round, to compare with another subject's medians."""
         return tuple(statistics.median(one.runs_s) for one in self.rounds)
+
+    def over(self, other: Timing) -> Ratio:
+        """Return the ratio of its time to another's in the same rounds."""
+        pairs = zip(self.medians_s, other.medians_s, strict=True)
+        return ratio_of([own / its for own, its in pairs])

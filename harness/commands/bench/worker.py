@@ -172,7 +172,11 @@ def _serve(run: Callable[[], object], caller: Caller) -> None:
 def _loading(turn: Turn) -> AbstractContextManager[Loaded]:
     """Return a context manager that loads a subject; read inputs and import before."""
     if isinstance(turn.what, Pipeline):
-        return _pipeline(turn, turn.what)
+        from harness.runtimes.diffusion import inputs
+
+        texts = [str(text) for text in turn.inputs.meta["texts"]]  # type: ignore[attr-defined]
+        drawn = inputs.load_inputs(turn.inputs.path, texts)
+        return _assembled(turn, turn.what, drawn)
     feeds = load_inputs(turn.inputs, turn.what)
     if turn.deployed:
         return _file(turn.deployed[0], feeds)
@@ -200,14 +204,6 @@ def _check(subject: str, component: Component, made: Mapping[str, np.ndarray]) -
         if spec.name not in made or made[spec.name].size == 0:
             msg = f"{subject} ran and gave no {spec.name}, so its time means nothing."
             raise StageError(msg, outcome=Outcome.MISSING)
-
-
-def _pipeline(turn: Turn, pipeline: Pipeline) -> AbstractContextManager[Loaded]:
-    """Read a pipeline's inputs; return a context manager that loads the pipeline."""
-    from harness.runtimes.diffusion.inputs import load_inputs as load_pipeline_inputs
-
-    texts = [str(text) for text in turn.inputs.meta["texts"]]  # type: ignore[attr-defined]
-    return _assembled(turn, pipeline, load_pipeline_inputs(turn.inputs.path, texts))
 
 
 @contextmanager

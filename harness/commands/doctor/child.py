@@ -101,19 +101,12 @@ def answer(function: str, *arguments: str) -> None:
     Path(_ANSWER).write_text(json.dumps(facts), encoding="utf-8")
 
 
-def run_one_operator(name: str, device: str) -> dict[str, Any]:
-    """Run `run_on` on a device of this machine, in the exact precision."""
-    declared = runtime(name)
-    return _run_on(name, Device(device=device, threads=1, precision=declared.precision))
-
-
 def run_on(name: str, told: str) -> dict[str, Any]:
-    """Run `_run_on` on a device in JSON."""
-    return _run_on(name, msgspec.json.decode(told, type=Device))
-
-
-def _run_on(name: str, asked: Device) -> dict[str, Any]:
     """Convert and run a model of one operator, as every case is converted and run.
+
+    Args:
+        name: Name of the runtime.
+        told: The device, in JSON.
 
     Returns:
         The runtime's ``version``, the ``detail`` of its session, and the ``value`` that
@@ -125,7 +118,7 @@ def _run_on(name: str, asked: Device) -> dict[str, Any]:
 
     from harness.runtimes.session import open_session
 
-    declared = runtime(name)
+    declared, asked = runtime(name), msgspec.json.decode(told, type=Device)
     exported = Path("exported", "model.onnx")
     exported.parent.mkdir()
     exported.write_bytes(_ONE_OPERATOR)
@@ -162,23 +155,18 @@ def _run_on(name: str, asked: Device) -> dict[str, Any]:
     return {**facts, "right": right, "value": value, "fed": _FED}
 
 
-def load_onnx() -> dict[str, Any]:
-    """Import onnx, and read a model."""
-    import onnx
+def load(name: str) -> dict[str, Any]:
+    """Import onnx and read a model, import PyTorch, or compare two arrays.
 
-    onnx.load_from_string(_ONE_OPERATOR)
-    return {"version": onnx.__version__}
+    The last loads the compiled comparison of numba, or compiles it.
+    """
+    if name == "onnx":
+        import onnx
 
-
-def load_torch() -> dict[str, Any]:
-    """Import PyTorch."""
-    import torch
-
-    return {"version": torch.__version__}
-
-
-def load_numba() -> dict[str, Any]:
-    """Compare two arrays; this loads the compiled comparison, or compiles it."""
-    import harness.measure.precompile  # noqa: F401
+        onnx.load_from_string(_ONE_OPERATOR)
+    elif name == "torch":
+        import torch  # noqa: F401
+    else:
+        import harness.measure.precompile  # noqa: F401
 
     return {}

@@ -8,7 +8,6 @@ result is compared with the right one. A crash of the child process is a finding
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,7 +18,11 @@ from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 
+import msgspec
+from packaging.utils import canonicalize_name
+
 from harness.commands.doctor.child import COMPILE_S, LIMIT_S, Answer, ask_child
+from harness.core.case import Device
 from harness.core.environment import core_count, environment, installed, packages
 from harness.core.runtime import Runtime, runtimes
 from harness.core.text import WIDTH
@@ -131,12 +134,7 @@ def tested_versions() -> dict[str, str]:
     lines = path.read_text(encoding="utf-8").splitlines()
     pins = (line.partition("#")[0].strip() for line in lines)
     pairs = (pin.partition("==") for pin in pins if pin)
-    return {canonical(name): version for name, _, version in pairs}
-
-
-def canonical(name: str) -> str:
-    """Return a package's name as indexes write it: lower case, single hyphens."""
-    return re.sub(r"[-_.]+", "-", name).lower()
+    return {canonicalize_name(name): version for name, _, version in pairs}
 
 
 def check_machine(store: Path) -> Iterator[Finding]:
@@ -178,10 +176,10 @@ def check_packages(
         for name, version in have.items()
         if name != MNN_TELEMETRY
         # A local part, as in 2.13.0+cpu, names a build of the same version.
-        and version.partition("+")[0] != tested.get(canonical(name), "")
+        and version.partition("+")[0] != tested.get(canonicalize_name(name), "")
     }
     listed = ", ".join(
-        f"{name} {version} ({tested.get(canonical(name), 'none')})"
+        f"{name} {version} ({tested.get(canonicalize_name(name), 'none')})"
         for name, version in others.items()
     )
     for status, names, says in (
@@ -213,7 +211,7 @@ def check_loads(
         ("torch", LIMIT_S, _pip_install(["torch"], tested)),
         ("numba", COMPILE_S, "export NUMBA_CACHE_DIR=a-folder-you-can-write"),
     ):
-        ended = ask(f"load_{name}", timeout_s=limit_s).ended
+        ended = ask("load", name, timeout_s=limit_s).ended
         says = f"{have.get(name, '')} {ended or 'loads'}".strip()
         if name == "onnx":
             says += f", with protobuf {have.get('protobuf', 'none')}"
@@ -235,7 +233,8 @@ def check_runtime(ask: Ask, one: Runtime, have: Mapping[str, str]) -> Iterator[F
         )
     for device in one.devices:
         needed = device == one.devices[0]
-        answer = ask("run_one_operator", one.name, device)
+        told = Device(device=device, threads=1, precision=one.precision)
+        answer = ask("run_on", one.name, msgspec.json.encode(told).decode())
         facts, fix = answer.facts, ""
         if answer.ended:
             status = Status.WARN
@@ -266,6 +265,6 @@ def _remedy(ask: Ask, one: Runtime, device: str) -> str:
 
 
 def _pip_install(names: Iterable[str], tested: Mapping[str, str]) -> str:
-    pins = {name: tested.get(canonical(name)) for name in names}
+    pins = {name: tested.get(canonicalize_name(name)) for name in names}
     wanted = (f"{name}=={pin}" if pin else name for name, pin in pins.items())
     return f"pip install {' '.join(wanted)}"

@@ -41,7 +41,7 @@ def explain(
     """
     from harness.commands.explain.explain import explain as find
     from harness.commands.explain.screen import explained, explanation_lines
-    from harness.core.settings import Settings, suite_option
+    from harness.core.settings import Settings
     from harness.core.text import wrapped
     from harness.engine.engine import Engine
     from harness.engine.run import open_store, path_of
@@ -63,7 +63,7 @@ def explain(
     print_lines(explanation_lines(found))
     path = path_of(loaded)
     again = Settings(store=store, runs=runs, tier=tier, changes=changes).next_steps("")
-    command = again.explain(one.id, suite_option(path))
+    command = again.explain(one.id, path)
     try:
         if page := _onto_page(explained(found, path, command), runs):
             click.echo(f"\n  page          {page} shows this now")

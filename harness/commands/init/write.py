@@ -16,6 +16,7 @@ from harness.commands.init.onnx_files import (
 )
 from harness.commands.init.render import Choice
 from harness.core.errors import SuiteError
+from harness.core.whole_file import writing
 from harness.suite.json_schemas import schemas
 
 _SCHEMA = "parity.schema.json"
@@ -59,7 +60,7 @@ def write_suite(
     `on_notice` receives a sentence about each surprise in the suite for the user.
 
     Raises:
-        SuiteError: `checkpoint` is no diffusers or transformers folder and has no ONNX
+        ParityError: `checkpoint` is no diffusers or transformers folder and has no ONNX
             files, a part that it names is missing, a file exists already and `force` is
             not given, or the folder cannot be written to.
 
@@ -73,11 +74,8 @@ def write_suite(
         (suite, tolerances), notices = texts_of_checkpoint(checkpoint, folder, choice)
     # This check is last, because --force cannot fix an error of the checkpoint.
     _refuse_written(folder, force=force)
-    try:
+    with writing(folder, "give another with --into"):
         written = _write_all(folder, _HEAD + suite, tolerances)
-    except OSError as error:
-        msg = f"{folder} cannot be written to: {error.strerror}."
-        raise SuiteError(msg) from error
     for notice in notices:
         on_notice(notice)
     return written

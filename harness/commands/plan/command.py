@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.commands.options import STORE, SUITE, HomePath, given_again, print_lines
+from harness.commands.options import (
+    STORE,
+    SUITE,
+    given_again,
+    into_folder,
+    number,
+    print_lines,
+)
 from harness.commands.progress import shown_engine
 from harness.core.errors import SpecError, SuiteError
 
@@ -45,21 +52,13 @@ _WORDS = ("outputs", "latents", "image")
 @click.option(
     "--name", default="planned", show_default=True, help="The variant to write."
 )
-@click.option(
+@number(
     "--unseen",
-    type=click.IntRange(min=1),
-    default=8,
-    show_default=True,
-    help="Inputs that are drawn for the last check, beside the rest of the suite's.",
+    8,
+    "Inputs that are drawn for the last check, beside the rest of the suite's.",
 )
 @click.option("--explain", "layer", default="", help="Say why LAYER has its bits.")
-@click.option(
-    "--into",
-    default="reports/plans",
-    show_default=True,
-    type=HomePath(path_type=Path),
-    help="Where plans are recorded.",
-)
+@into_folder("reports/plans", "Where plans are recorded.")
 @SUITE
 @STORE
 def plan(
@@ -86,7 +85,6 @@ def plan(
     from harness.commands.plan.place import place_of
     from harness.commands.plan.run import Planner
     from harness.commands.plan.screen import layer_lines, plan_lines, written_lines
-    from harness.core.runtime import runtime
     from harness.suite.suite import load_suite
 
     if layer:
@@ -99,15 +97,13 @@ def plan(
     loaded = load_suite(suite)
     what, bound = bound_of(within)
     backend = _runtime(loaded, component, backend)
-    mixed = runtime(backend).mixed
-    assert mixed is not None  # noqa: S101  # _runtime refuses others
     _refuse_taken(loaded, component, backend, name)
     file = f"{component}-{name}.json"
     record = into / backend / file
     bench: Bench | None = None
     with ExitStack() as started:
         engine = started.enter_context(shown_engine(loaded, store))
-        place, prompts = place_of(
+        place = place_of(
             loaded,
             engine,
             component,
@@ -118,9 +114,9 @@ def plan(
         )
         if objective == "time":
             bench = started.enter_context(_bench(engine, loaded, place.case))
-        found = Planner(place, mixed, _say, bench).plan(name, file, prompts, unseen)
+        found = Planner(place, _say, bench).plan(name, file, unseen)
     print_lines(plan_lines(found))
-    paths = write(loaded, found, file, [*mixed.variants][-1])
+    paths = write(loaded, found, file)
     records = save_record(found, within, record)
     again = f"parity run {component}/{backend}/{name}{given_again('suite', 'store')}"
     print_lines(written_lines((*paths, *records), again))

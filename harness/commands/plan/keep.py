@@ -15,19 +15,24 @@ from msgspec import structs
 
 from harness.commands.plan.place import (
     JudgedFile,
-    PlanSubject,
     decibels,
     finite,
     moved_by,
 )
 from harness.commands.plan.run import Found
 from harness.commands.plan.search import choose, price, summed
-from harness.commands.tune.toml_edit import TableChange, changed, inline, text_of
+from harness.commands.tune.toml_edit import (
+    Edit,
+    TableChange,
+    changed,
+    inline,
+    text_of,
+    write_all,
+)
 from harness.core.errors import ParityError, SuiteError
 from harness.core.rounding import FLOAT
 from harness.core.text import few
-from harness.core.whole_file import write_whole
-from harness.judge.policy import Policy
+from harness.core.whole_file import write_whole, writing
 from harness.judge.tolerance import GROUPS, TIERS, Tolerance
 from harness.report.html.plan import plan_page
 from harness.suite.suite import Suite
@@ -39,11 +44,10 @@ _PART = 0.25
 """The least budget, as a share of the error of the most bits below float32."""
 
 
-def write(suite: Suite, found: Found, file: str, loosest: str) -> tuple[Path, ...]:
+def write(suite: Suite, found: Found, file: str) -> tuple[Path, ...]:
     """Write the plan beside the suite, and a variant that uses it; return the files.
 
-    `file` is the name of the converter's file. The other checks begin with the
-    tolerances of the variant `loosest`.
+    `file` is the name of the converter's file.
 
     Raises:
         ParityError: A table cannot be changed, or a file cannot be written. Then the
@@ -63,56 +67,31 @@ def write(suite: Suite, found: Found, file: str, loosest: str) -> tuple[Path, ..
     header = ("", variant.backend, variant.name)
     if not any(scope.case == header for scope in place.policy.scopes):
         tolerances = suite.tolerances_path
-        change = TableChange(path=header[1:], values=_bounds(found, loosest))
+        change = TableChange(path=header[1:], values=_bounds(found))
         texts[tolerances] = changed(tolerances, [change])
-    before = {path: text_of(path) for path in texts}
-    written: list[Path] = []
-    for path, text in texts.items():
-        try:
-            write_whole(path, text)
-            written.append(path)
-        except OSError as error:
-            for done in written:
-                if before[done]:
-                    write_whole(done, before[done])
-                else:
-                    done.unlink()
-            msg = f"{path} cannot be written ({error.strerror}); nothing changed."
-            raise ParityError(msg) from error
+    write_all([Edit(path=p, old=text_of(p), new=text) for p, text in texts.items()])
     return tuple(texts)
 
 
-def _bounds(found: Found, loosest: str) -> dict[str, Any]:
-    """Return the tolerances of the new variant: the plan's bound, and loose others."""
-    place = found.place
-    own = place.case.subject if place.drawing is None else place.drawing.subject
+def _bounds(found: Found) -> dict[str, Any]:
+    """Return the tolerances of the new variant: the plan's bound, and loose others.
+
+    The others are those of the built-in variant with the fewest bits.
+    """
+    place, backend = found.place, found.variant.backend
+    origin, loosest = place.mixed.origin, [*place.mixed.variants][-1]
     stated: dict[str, Any] = {}
     for group in GROUPS:
         asked = group == place.what
-        if asked and place.bound is not None:
-            stated[group] = _said(place.bound, group)
-            continue
-        variant = place.origin if asked else loosest
-        stated[group] = _said(
-            _tolerance(place.policy, own if asked else "", place, variant, group), group
-        )
+        of = (place.subject, backend, origin) if asked else ("", backend, loosest)
+        try:
+            tolerance = place.policy.for_probe(of, group=group, probe="").tolerance
+        except SuiteError:  # the suite has no such check yet
+            tolerance = TIERS[_LOOSEST][group]
+        bound = place.bound if asked else None
+        stated[group] = _said(bound or tolerance, group)
     stated["why"] = f"the bound of a plan by `parity plan`, of {place.what}"
     return stated
-
-
-def _tolerance(
-    policy: Policy, component: str, place: PlanSubject, variant: str, group: str
-) -> Tolerance:
-    try:
-        return policy.for_probe(
-            component=component,
-            backend=place.case.backend,
-            variant=variant,
-            group=group,
-            probe="",
-        ).tolerance
-    except SuiteError:  # the suite has no such check yet
-        return TIERS[_LOOSEST][group]
 
 
 def _said(tolerance: Tolerance, group: str) -> object:
@@ -219,13 +198,10 @@ def save_record(found: Found, within: str, path: Path) -> tuple[Path, Path]:
     """
     record = record_of(found, within)
     page = path.with_suffix(".html")
-    try:
+    with writing(path.parent, "give another with --into"):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps(record, indent=1))
         write_whole(page, plan_page(record))
-    except OSError as error:
-        msg = f"{error.filename or path} cannot be written ({error.strerror})."
-        raise ParityError(msg) from error
     return path, page
 
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from harness.core.case import Case, Sample, Variant
 from harness.core.errors import ParityError, SuiteError
 from harness.core.pipeline import IMAGE, App, Pipeline, PipelineCase
-from harness.core.record import OUTPUTS, CaseRecord, Row
+from harness.core.record import OUTPUTS, Row
 from harness.core.rounding import Bits, Effects
-from harness.core.runtime import EXACT, runtime
+from harness.core.runtime import EXACT, Mixed, runtime
 from harness.core.settings import Settings
 from harness.core.toml_file import did_you_mean
 from harness.engine.engine import Engine
@@ -75,8 +75,10 @@ class PlanSubject:
         drawing: The pipeline, for its prompts and settings; None for the component's
             outputs.
         what: ``outputs``, ``latents`` or ``image``.
-        origin: Name of the variant whose tolerance is the bound.
+        mixed: How the runtime gives layers their bits. The tolerance of the variant
+            that a plan starts from is the bound.
         rest: The suite's samples of that variant that the search does not use.
+        prompts: Prompts that the search does not use, for unseen pictures.
         bound: Bound that replaces the suite's; None for the suite's.
 
     """
@@ -86,14 +88,20 @@ class PlanSubject:
     case: Case
     drawing: PipelineCase | None
     what: str
-    origin: str
+    mixed: Mixed
     rest: tuple[Sample, ...] = ()
+    prompts: tuple[str, ...] = ()
     bound: Tolerance | None = None
 
     @property
     def role(self) -> str:
         """Role of the component in the pipeline."""
         return self.case.component.recipe
+
+    @property
+    def subject(self) -> str:
+        """Name of what is judged: the component, or the pipeline."""
+        return (self.drawing or self.case).subject
 
     @property
     def count(self) -> int:
@@ -166,7 +174,11 @@ class PlanSubject:
         if record.failure is not None:
             raise ParityError(record.failure.message)
         return JudgedFile(
-            rows=self._judged(record),
+            rows=tuple(
+                JudgedRow(row=row, verdict=self._verdict(row))
+                for row in record.rows
+                if row.what == self.what
+            ),
             size_bytes=artifact.size_bytes,
             drawn=tuple(row for row in record.rows if row.op in _DRAWN),
         )
@@ -197,10 +209,10 @@ class PlanSubject:
             for errors in effects.errors
         ]
 
-    def unseen(self, number: int, draw: int, prompts: Sequence[str]) -> PlanSubject:
+    def unseen(self, number: int, draw: int) -> PlanSubject:
         """Return this place with inputs that the search does not use.
 
-        These are so many samples beside the suite's own, or pictures of `prompts` in
+        These are so many samples beside the suite's own, or pictures of its prompts in
         turn. No other `draw` has the same.
         """
         shift = _OTHER_SEEDS * (1 + draw)
@@ -208,8 +220,8 @@ class PlanSubject:
             pipeline = self.drawing.pipeline
             if "batch" not in self.case.export.dynamic:
                 number = len(pipeline.prompts)  # the file accepts no other
-            begin = draw * number
-            texts = [prompts[(begin + at) % len(prompts)] for at in range(number)]
+            begin, others = draw * number, self.prompts
+            texts = [others[(begin + at) % len(others)] for at in range(number)]
             pipeline = replace(
                 pipeline, prompts=tuple(texts), seed=pipeline.seed + shift
             )
@@ -256,13 +268,6 @@ class PlanSubject:
         )
         return replace(self.drawing, roles=roles, variant=case.variant.name)
 
-    def _judged(self, record: CaseRecord) -> tuple[JudgedRow, ...]:
-        return tuple(
-            JudgedRow(row=row, verdict=self._verdict(row))
-            for row in record.rows
-            if row.what == self.what
-        )
-
     def _verdict(self, row: Row) -> Verdict:
         rule = self._rule(row.probe, row.module)
         return judge(
@@ -277,11 +282,8 @@ class PlanSubject:
     def _rule(self, probe: str, module: str = "") -> Rule:
         if self.bound is not None:
             return Rule(tolerance=self.bound, tier="")
-        drawing = self.drawing
         rule = self.policy.for_probe(
-            component=self.case.subject if drawing is None else drawing.subject,
-            backend=self.case.backend,
-            variant=self.origin,
+            (self.subject, self.case.backend, self.mixed.origin),
             group=self.what,
             probe=probe,
             module=module,
@@ -301,8 +303,8 @@ def place_of(
     what: str,
     pipeline: str = "",
     bound: Tolerance | None = None,
-) -> tuple[PlanSubject, tuple[str, ...]]:
-    """Return where a plan is measured, and prompts that its search does not use.
+) -> PlanSubject:
+    """Return where a plan is measured, in a runtime with layers of several precisions.
 
     `what` is ``outputs``, ``latents`` or ``image``. The last two are of a pipeline; an
     empty name means the first that has the component. `bound` replaces the suite's.
@@ -353,17 +355,17 @@ def place_of(
     exact = Variant(
         name=EXACT, backend=backend, kind=EXACT, converter=case.variant.converter
     )
-    place = PlanSubject(
+    return PlanSubject(
         engine=engine,
         policy=Judge.of(suite, Settings()).policy,
         case=replace(case, variant=exact, samples=samples[:MANY], where=""),
         drawing=drawing,
         what=what,
-        origin=mixed.origin,
+        mixed=mixed,
         rest=samples[MANY:] if alike else (),
+        prompts=prompts,
         bound=bound,
     )
-    return place, prompts
 
 
 def _plain_pipeline(pipeline: Pipeline, case: Case) -> Pipeline:

@@ -27,7 +27,7 @@ from harness.core.case import Variant
 from harness.core.errors import ParityError, SuiteError
 from harness.core.pipeline import LATENTS
 from harness.core.rounding import FLOAT, HALF
-from harness.core.runtime import Mixed, runtime
+from harness.core.runtime import Mixed
 
 MOST_CONVERSIONS = 8
 """Number of conversions that a search may make."""
@@ -94,47 +94,43 @@ def planned_variant(
 class Planner:
     """Finds a plan for a component.
 
-    `mixed` tells how the runtime gives layers their bits, and `say` gets the name of
-    the next step. `bench` times files, for a plan that is to be fast; None for a small
-    one.
+    `say` gets the name of the next step. `bench` times files, for a plan that is to be
+    fast; None for a small one.
     """
 
     def __init__(
         self,
         place: PlanSubject,
-        mixed: Mixed,
         say: Callable[[str], None],
         bench: Bench | None = None,
     ) -> None:
         self._place = place
-        self._mixed = mixed
         self._say = say
-        self._module: Any = importlib.import_module(mixed.module)
+        self._module: Any = importlib.import_module(place.mixed.module)
         self._rows: tuple[str, ...] = ()
         self._groups: list[list[Any]] = []
-        title = runtime(place.case.backend).title
         self._stopwatch: Stopwatch | None = None
         if bench is not None:
-            self._stopwatch = Stopwatch(bench, place.case, title, self._module)
+            self._stopwatch = Stopwatch(bench, place.case, self._module)
         exact = place.case.variant
         self._uniform = {FLOAT: exact} | {
             bits: replace(exact, name=kind, kind=kind)
-            for kind, bits in mixed.variants.items()
+            for kind, bits in place.mixed.variants.items()
         }
         self._start = time.monotonic()
 
-    def plan(self, name: str, file: str, prompts: Sequence[str], unseen: int) -> Found:
+    def plan(self, name: str, file: str, unseen: int) -> Found:
         """Find a plan that holds on the search's inputs and on inputs it never saw.
 
         `name` is the variant to write, and `file` the converter's file beside the
-        suite. `unseen` is the number of unseen samples, or of pictures of `prompts`.
+        suite. `unseen` is the number of unseen samples, or of unseen pictures.
 
         Raises:
             ParityError: Float32 itself exceeds the bound, there is nothing to choose,
                 or no plan holds.
 
         """
-        place, mixed = self._place, self._mixed
+        place, mixed = self._place, self._place.mixed
         self._say("the file in float32")
         exact, *others = self._uniform.values()
         results = {exact.name: place.run(exact)}
@@ -169,7 +165,7 @@ class Planner:
                 again = planned
                 if planned.passed:
                     self._say("inputs that the search did not see")
-                    other = place.unseen(unseen, attempt, prompts)
+                    other = place.unseen(unseen, attempt)
                     again = other.run(variant)
                 times = None
                 if again.passed and not same and self._stopwatch is not None:
@@ -265,7 +261,7 @@ class Planner:
 
     def _measured(self) -> tuple[Layer, ...]:
         """Round each layer alone, and return all layers."""
-        place, mixed, module = self._place, self._mixed, self._module
+        place, module = self._place, self._module
         artifact, model = place.engine.file(place.case)
         path = artifact.file(model)
         groups: dict[bytes, list[Any]] = {}
@@ -279,7 +275,7 @@ class Planner:
                 "there is nothing to choose."
             )
             raise SuiteError(msg)
-        few = self._few(mixed.variants[mixed.origin])
+        few = self._few(place.mixed.variants[place.mixed.origin])
         self._say("each layer alone, rounded in PyTorch")
         choices = [min(map(module.choices, group), key=len) for group in every]
         # Nothing about float16 follows from integers: its step is relative.

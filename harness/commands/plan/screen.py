@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.commands.plan.place import JudgedFile, moved_by
+from harness.commands.plan.place import moved_by
 from harness.commands.plan.run import MOST_CONVERSIONS, Found
 from harness.commands.plan.search import tried
 from harness.commands.plan.times import time_lines
@@ -29,11 +29,12 @@ _NAME = 24
 def plan_lines(found: Found) -> Iterator[Line]:
     """Yield sizes and errors of every file, the bits, and what was verified."""
     place = found.place
-    where = place.what if place.drawing is None else f"{place.what} of "
-    where += "" if place.drawing is None else place.drawing.subject
+    where = place.what if place.drawing is None else f"{place.what} of {place.subject}"
     yield Line(text=f" {'':{_NAME}} {'size':>9}   worst of the bound")
     for name, judged in (*found.uniform.items(), (found.variant.name, found.planned)):
-        yield _file_line(name, judged)
+        size, worst = in_bytes(judged.size_bytes), judged.worst.verdict
+        text = f" {name:<{_NAME}} {size:>9}   {worst.usage:>7.0%}  {worst.reason}"
+        yield Line(text=text, tone="" if judged.passed else "quiet")
     yield Line(text="")
     bits = Counter(found.bits)
     words = ", ".join(
@@ -51,11 +52,11 @@ def plan_lines(found: Found) -> Iterator[Line]:
     )
     for words in moved_words(moved_by(found.planned)):
         yield from wrapped(words, indent=" ")
-    worst = found.unseen.worst
+    worst = found.unseen.worst.verdict
     yield from wrapped(
         f"On {count(found.unseen_count, 'input')} that "
-        f"the search did not see, the plan uses {worst.verdict.usage:.0%} of the bound "
-        f"at most ({worst.verdict.reason}).",
+        f"the search did not see, the plan uses {worst.usage:.0%} of the bound "
+        f"at most ({worst.reason}).",
         indent=" ",
     )
     if found.times is not None:
@@ -65,15 +66,6 @@ def plan_lines(found: Found) -> Iterator[Line]:
         f"{in_seconds(found.took_s)}",
         tone="quiet",
     )
-
-
-def _file_line(name: str, judged: JudgedFile) -> Line:
-    worst = judged.worst
-    text = (
-        f" {name:<{_NAME}} {in_bytes(judged.size_bytes):>9}   "
-        f"{worst.verdict.usage:>7.0%}  {worst.verdict.reason}"
-    )
-    return Line(text=text, tone="" if judged.passed else "quiet")
 
 
 def _largest(found: Found) -> Iterator[Line]:

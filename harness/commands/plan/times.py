@@ -12,13 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from harness.commands.bench.ratio import Pace, Ratio, ratio_of
+from harness.commands.bench.ratio import Pace, Ratio
 from harness.commands.bench.rounds import Bench
-from harness.commands.bench.timing import BenchPlan, Subject, Timing
+from harness.commands.bench.timing import BenchPlan, Subject
 from harness.commands.plan.search import Layer
 from harness.core.case import Case, Variant
 from harness.core.errors import ParityError
 from harness.core.rounding import FLOAT
+from harness.core.runtime import runtime
 from harness.core.text import Line, count, few, wrapped
 from harness.report.plans import bits_words
 
@@ -94,7 +95,6 @@ class Stopwatch:
 
     bench: Bench
     case: Case
-    title: str
     module: Any
 
     def layers(
@@ -158,11 +158,13 @@ class Stopwatch:
                 of = kinds.setdefault(number, Counter())
                 of.update(self.module.spent_on(one, spent).keys())
         return PlanTimes(
-            title=self.title,
+            title=runtime(self.case.backend).title,
             inputs=subjects[-1].inputs,
             threads=subjects[-1].device.threads,
-            medians_s={one.subject.how: _median(one) for one in timings},
-            ratios={one.subject.how: _ratio(own, one) for one in others},
+            medians_s={
+                one.subject.how: statistics.median(one.medians_s) for one in timings
+            },
+            ratios={one.subject.how: own.over(one) for one in others},
             kinds={
                 number: tuple(kind for kind, _ in of.most_common())
                 for number, of in kinds.items()
@@ -170,7 +172,7 @@ class Stopwatch:
         )
 
     def _subject(self, variant: Variant) -> Subject:
-        return Subject.of(replace(self.case, variant=variant))
+        return Subject(case=replace(self.case, variant=variant))
 
 
 def time_lines(times: PlanTimes) -> Iterator[Line]:
@@ -193,15 +195,6 @@ def priced(layer: Layer, seconds: Mapping[int, float]) -> Layer:
     """Return a layer that costs time; without all its times it stays in float32."""
     known = {bits: took for bits, took in seconds.items() if bits in layer.costs}
     return replace(layer, seconds=known if FLOAT in known else {FLOAT: 0.0})
-
-
-def _median(timing: Timing) -> float:
-    return statistics.median(timing.medians_s)
-
-
-def _ratio(own: Timing, other: Timing) -> Ratio:
-    pairs = zip(own.medians_s, other.medians_s, strict=True)
-    return ratio_of([one / two for one, two in pairs])
 
 
 def _ms(seconds: float) -> str:

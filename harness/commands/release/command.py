@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
-from harness.commands.diff import folders
-from harness.commands.options import BASELINES, JUDGED_BY, RUNS, print_lines
+from harness.commands.options import JUDGED_BY, RUNS, print_lines
 from harness.core.errors import ParityError
+from harness.core.whole_file import writing
 
 PAGE = "gate.md"
 """The gate's page, in the run's folder."""
@@ -23,13 +24,10 @@ def baseline() -> None:
 @baseline.command("accept")
 @click.argument("run_name", metavar="[RUN]", default="last")
 @RUNS
-@BASELINES
 @click.option("--name", default="", help="Its name; the suite's folder when left out.")
 @click.option("--who", default="", help="Who accepts it; git's user when left out.")
 @click.option("--why", default="", help="The reason; needed where checks fail.")
-def baseline_accept(
-    *, run_name: str, runs: str, baselines: str, name: str, who: str, why: str
-) -> int:
+def baseline_accept(*, run_name: str, runs: str, name: str, who: str, why: str) -> int:
     """Make RUN a baseline; later runs are compared with it."""
     from harness.engine.run_folder import load_report
     from harness.report.runs.baseline import (
@@ -39,9 +37,10 @@ def baseline_accept(
         replaced,
         save_baseline,
     )
+    from harness.report.runs.selection import baselines_beside
 
-    folder, beside = folders(runs, baselines)
-    run = load_report(folder, run_name)
+    beside = baselines_beside(Path(runs))
+    run = load_report(Path(runs), run_name)
     there = path_of(beside, name or run.name)
     moved = "moved" if there.is_file() else "new"
     made = accept(
@@ -63,12 +62,12 @@ def baseline_accept(
 
 @baseline.command("list")
 @RUNS
-@BASELINES
-def baseline_list(*, runs: str, baselines: str) -> int:
+def baseline_list(*, runs: str) -> int:
     """List the baselines, and for each one who accepted it and why."""
     from harness.report.runs.baseline import baselines_in, load_baseline
+    from harness.report.runs.selection import baselines_beside
 
-    _, folder = folders(runs, baselines)
+    folder = baselines_beside(Path(runs))
     paths = baselines_in(folder)
     for path in paths:
         kept = load_baseline(path)
@@ -90,11 +89,8 @@ def baseline_list(*, runs: str, baselines: str) -> int:
     help="Its name or path; when left out the only one, or that of the suite's folder.",
 )
 @RUNS
-@BASELINES
 @JUDGED_BY
-def gate(
-    *, run_name: str, against: str, runs: str, baselines: str, suite: Path | None
-) -> int:
+def gate(*, run_name: str, against: str, runs: str, suite: Path | None) -> int:
     """Show on one page whether RUN may ship, and each reason why not.
 
     The run's own page then also shows the changes since the baseline.
@@ -108,23 +104,22 @@ def gate(
     from harness.report.rejudge import page_again, rejudge
     from harness.report.runs.baseline import baselines_in, find_baseline, load_baseline
     from harness.report.runs.diff import diff, rtol_by
-    from harness.report.runs.selection import judges_of, with_verdicts
+    from harness.report.runs.selection import baselines_beside, with_verdicts
     from harness.suite.suite import load_suite
 
-    folder, beside = folders(runs, baselines)
-    report = load_report(folder, run_name)
+    beside = baselines_beside(Path(runs))
+    report = load_report(Path(runs), run_name)
     there = baselines_in(beside)
     only = str(there[0]) if len(there) == 1 else report.name
     named = find_baseline(beside, against or only)
     reviewed = load_baseline(named)
-    judges = judges_of([report], suite)
     again = rejudge(report, Settings(), load_suite(suite) if suite else None)
     decision = decide(
         reviewed,
         diff(
             reviewed.report,
             with_verdicts(report, again.verdicts),
-            rtol_by(judges, report),
+            rtol_by(again.judges, report),
         ),
         again.verdicts,
         names=report.names,
@@ -137,12 +132,11 @@ def gate(
     print_lines([*again.notes, *tell_ci(text)])
     page = report.path.with_name(PAGE)
     try:
-        page.write_text(text, encoding="utf-8")
+        with writing(page, "the decision is valid without it"):
+            page.write_text(text, encoding="utf-8")
         click.echo(f" page        {near(page)}")
-        page_again(report, Settings(baseline=str(named)), again=again)
-    except OSError as error:
-        # The decision is valid even if its page cannot be written.
-        click.echo(f"parity: {page} cannot be written ({error.strerror}).", err=True)
+        decided = replace(again, code=decision.code)
+        page_again(report, Settings(baseline=str(named)), again=decided)
     except ParityError as error:
         click.echo(f"parity: {error}", err=True)
     return decision.code

@@ -228,8 +228,12 @@ def gate_lines(decision: Decision, *, every: bool = False) -> Iterator[Line]:
     """Yield the page. Unless `every`, it merges similar reasons and shows the first."""
     code = decision.code
     tone = "good" if code == SHIP else "bad"
+    kept, accepted = decision.baseline, decision.baseline.accepted
     yield Line(text=f"{_WORDS[code]}   {decision.diff.after}", tone=tone)
-    yield Line(text=f" compared with {_against(decision)}")
+    yield Line(
+        text=f" compared with {kept.name}, run {decision.diff.before}, accepted "
+        f"{accepted.when} by {accepted.who}"
+    )
     if code == CANNOT_SAY:
         text = "no check of the run could be compared with the baseline's"
         yield from wrapped(text, indent=" ")
@@ -240,14 +244,6 @@ def gate_lines(decision: Decision, *, every: bool = False) -> Iterator[Line]:
     yield from listed(better[:SHOWN], tone="good")
     yield from totals(decision.diff)
     yield from notes(decision.diff)
-
-
-def _against(decision: Decision) -> str:
-    accepted, run = decision.baseline.accepted, decision.diff.before
-    return (
-        f"{decision.baseline.name}, run {run}, accepted {accepted.when} by "
-        f"{accepted.who}"
-    )
 
 
 def _reasons(reasons: Sequence[Reason], *, every: bool) -> Iterator[Line]:
@@ -270,14 +266,11 @@ def _excused(excused: Sequence[Excused]) -> Iterator[Line]:
     if excused:
         yield Line(text=f" {count(len(excused), 'accepted failure')}")
     for one in excused:
-        checks = count(one.checks, "check")
-        yield Line(text=f"   {one.name}   {one.outcome}, {checks}; {_by(one)}")
+        who = f"accepted by {one.who}" if one.who else "nobody says who accepted it"
+        until = f"until {one.until}" if one.until else "with no last day"
+        text = f"{one.outcome}, {count(one.checks, 'check')}; {who}, {until}"
+        yield Line(text=f"   {one.name}   {text}")
         yield from wrapped(one.why, tone="quiet")
-
-
-def _by(one: Excused) -> str:
-    who = f"accepted by {one.who}" if one.who else "nobody says who accepted it"
-    return f"{who}, {f'until {one.until}' if one.until else 'with no last day'}"
 
 
 def gate_markdown(decision: Decision) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -11,43 +12,25 @@ from harness.commands.options import (
     STORE,
     HomePath,
     given_again,
+    into_folder,
+    number,
     on_cluster,
     print_lines,
 )
 from harness.core.errors import SpecError
-
-_FOLDER = HomePath(path_type=Path)
 
 
 @click.command()
 @click.argument("cases", nargs=-1)
 @click.option(
     "--suite",
-    type=_FOLDER,
+    type=HomePath(path_type=Path),
     help="The suite, or the folder that it stands in; else parity.toml here.",
 )
 @STORE
-@click.option(
-    "--samples",
-    default=200,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="Independent draws of each family of inputs.",
-)
-@click.option(
-    "--layers",
-    default=59,
-    show_default=True,
-    type=click.IntRange(min=0),
-    help="Draws of each whose layers are compared too.",
-)
-@click.option(
-    "--seeds",
-    default=20,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="Pairs of prompt and seed of each pipeline.",
-)
+@number("--samples", 200, "Independent draws of each family of inputs.")
+@number("--layers", 59, "Draws of each whose layers are compared too.", least=0)
+@number("--seeds", 20, "Pairs of prompt and seed of each pipeline.")
 @click.option("--seed", default=0, show_default=True, help="The seed of all draws.")
 @click.option(
     "--headroom",
@@ -84,13 +67,7 @@ _FOLDER = HomePath(path_type=Path)
     is_flag=True,
     help="Show a diff without what is said of cases that left the suite.",
 )
-@click.option(
-    "--into",
-    default="reports/tuning",
-    show_default=True,
-    type=_FOLDER,
-    help="Where tunings are recorded.",
-)
+@into_folder("reports/tuning", "Where tunings are recorded.")
 def tune(  # one option each
     *,
     cases: tuple[str, ...],
@@ -146,6 +123,10 @@ def tune(  # one option each
         effort = Effort(samples=samples, layers=layers, seeds=seeds, seed=seed)
         settings = Settings(store=store, mnn_convert=mnn_convert, on=on)
         tuning, failed = run.run_tuning(loaded, cases, effort, settings, into)
+    named = tuning.id if earlier in {"", "last"} else earlier
+    options = given_again(
+        *("cases", "suite", "factor", "decibels", "allow_looser", "why"), "into"
+    )
     return run.show_tuning(
         loaded,
         tuning,
@@ -153,10 +134,6 @@ def tune(  # one option each
         why=why,
         allow_looser=allow_looser,
         write=write,
-        options=given_again(
-            *("cases", "suite", "factor", "decibels", "allow_looser", "why"),
-            "into",
-        ),
-        earlier=earlier,
+        again=f"parity tune --from {shlex.quote(named)} --write{options}",
         failed=failed,
     )

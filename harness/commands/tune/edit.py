@@ -137,14 +137,8 @@ def _needs_why(part: Proposal) -> bool:
 def _check(policy: Policy, parts: Iterable[Proposal]) -> None:
     """Check that each proposal now decides about its probe, and no other table."""
     for part in parts:
-        component, backend, variant = part.case
         rule = policy.for_probe(
-            component=component,
-            backend=backend,
-            variant=variant,
-            group=part.group,
-            probe=part.probe,
-            module=part.module,
+            part.case, group=part.group, probe=part.probe, module=part.module
         )
         if rule.tolerance != part.tolerance:
             msg = (

@@ -256,9 +256,7 @@ class _Tally:
         key = (row.what, row.probe, row.module)
         if key not in self._limits:
             rule = self._policy.for_probe(
-                component=self.case.subject,
-                backend=self.case.backend,
-                variant=self.case.how,
+                (self.case.subject, self.case.backend, self.case.how),
                 group=row.what,
                 probe=row.probe,
                 module=row.module,

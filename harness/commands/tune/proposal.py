@@ -209,16 +209,12 @@ def _by_rule(
 ) -> Iterator[tuple[Rule, list[Row]]]:
     """Yield each rule that decides today, with the rows that it decides about."""
     record = case.record
+    name = record.component, record.backend, record.variant
     cells: dict[str, tuple[Rule, list[Row]]] = {}
     for row in record.rows:
         if row.what == group:
             rule = policy.for_probe(
-                component=record.component,
-                backend=record.backend,
-                variant=record.variant,
-                group=group,
-                probe=row.probe,
-                module=row.module,
+                name, group=group, probe=row.probe, module=row.module
             )
             cells.setdefault(rule.source, (rule, []))[1].append(row)
     yield from cells.values()

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from msgspec import structs
 
 from harness.commands.tune.screen import edit_lines
-from harness.commands.tune.toml_edit import Edit, text_of, without
+from harness.commands.tune.toml_edit import Edit, text_of, without, write_all
 from harness.commands.tune.worst import pruned_text
 from harness.core.errors import SuiteError
 from harness.core.text import Line
@@ -51,9 +51,7 @@ def prune(
         new = pruned_text(worst, stale.inputs)
         edits.append(Edit(path=worst, old=text_of(worst), new=new))
     if write:
-        for edit in edits:
-            if edit.diff:
-                edit.write()
+        write_all(edits)
     show(edit_lines(edits, written=write, again=again, then="parity run"))
     return 0
 

@@ -14,7 +14,7 @@ from harness.commands.tune.draws import REALISTIC
 from harness.core.case import VARIED, Sample
 from harness.core.errors import SpecError, SuiteError
 from harness.core.record import CaseRecord
-from harness.core.whole_file import write_whole
+from harness.core.whole_file import write_whole, writing
 
 SCHEMA = 2
 FILE = "tuning.json"
@@ -124,7 +124,7 @@ def save_tuning(tuning: Tuning, folder: Path) -> Path:
     """Write tuning.json in one move.
 
     Raises:
-        SuiteError: The folder cannot be written to.
+        ParityError: The folder cannot be written to.
 
     """
     data = {
@@ -141,12 +141,9 @@ def save_tuning(tuning: Tuning, folder: Path) -> Path:
         ],
     }
     path = folder / FILE
-    try:
+    with writing(folder, "give another with --into"):
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps(data, allow_nan=False))
-    except OSError as error:
-        msg = f"{folder} cannot be written to ({error.strerror}); give another --into."
-        raise SuiteError(msg) from error
     return path
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,7 +16,7 @@ from harness.commands.tune.measure import tune
 from harness.commands.tune.proposal import propose
 from harness.commands.tune.record import Effort, Tuning, save_tuning
 from harness.commands.tune.screen import beyond_lines, edit_lines, tuning_lines
-from harness.commands.tune.toml_edit import Edit, text_of
+from harness.commands.tune.toml_edit import Edit, text_of, write_all
 from harness.commands.tune.worst import worst_inputs_text
 from harness.core.case import Case
 from harness.core.errors import SuiteError
@@ -77,22 +76,19 @@ def show_tuning(
     why: str,
     allow_looser: bool,
     write: bool,
-    options: str,
-    earlier: str = "",
-    failed: Sequence[str] = (),
+    again: str,
+    failed: Sequence[str],
 ) -> int:
     """Show the proposals, write them if `write`, and return the exit code.
 
-    `options` are those of the command that writes, which is printed. `earlier` is the
-    tuning that a user named; empty for one that just ran. `failed` has a sentence for
-    each case that could not be measured.
+    `again` is the command that writes. `failed` has a sentence for each case that could
+    not be measured.
 
     Raises:
         ParityError: The tolerances cannot be changed. Then nothing is written.
 
     """
     judge = Judge.of(suite, Settings())
-    tuning = of_suite(tuning, suite)
     proposals = propose(tuning, judge, headroom, allow_looser=allow_looser)
     worst = worst_inputs_of(suite)
     edits = (
@@ -106,16 +102,12 @@ def show_tuning(
     print_lines(tuning_lines(tuning, proposals, failed))
     print_lines(beyond_lines(proposals))
     if write:
-        for one in edits:
-            if one.diff:
-                one.write()
-    named = tuning.id if earlier in {"", "last"} else earlier
-    again = f"parity tune --from {shlex.quote(named)} --write{options}"
+        write_all(edits)
     print_lines(edit_lines(edits, written=write, again=again))
     return 2 if failed else 0
 
 
-def of_suite(tuning: Tuning, suite: Suite, patterns: Sequence[str] = ()) -> Tuning:
+def of_suite(tuning: Tuning, suite: Suite, patterns: Sequence[str]) -> Tuning:
     """Return a tuning with only the cases that the suite has and a pattern means.
 
     Raises:

@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import tomlkit
 
-from harness.core.errors import SuiteError
+from harness.core.errors import ParityError, SuiteError
 from harness.core.toml_file import KeyPath, TomlFile, dotted
-from harness.core.whole_file import write_whole
+from harness.core.whole_file import write_whole, writing
 
 MARK: Final = "# tuned "
 """The prefix of the lines above a table that explain where its numbers come from."""
@@ -54,17 +54,36 @@ class Edit:
         """Replace the old text by the new one, in one move.
 
         Raises:
-            SuiteError: The file has changed since it was read, or cannot be written.
+            ParityError: The file has changed since it was read, or cannot be written.
 
         """
         if text_of(self.path) != self.old:
-            msg = f"{self.path} has changed since it was read; tune it again."
+            msg = f"{self.path} has changed since it was read; run the command again."
             raise SuiteError(msg)
-        try:
+        with writing(self.path, "nothing changed"):
             write_whole(self.path, self.new)
-        except OSError as error:
-            msg = f"{self.path} cannot be written ({error.strerror}); nothing changed."
-            raise SuiteError(msg) from error
+
+
+def write_all(edits: Iterable[Edit]) -> None:
+    """Write each file that has changes: all of them, or none.
+
+    Raises:
+        ParityError: A file has changed since it was read, or cannot be written.
+
+    """
+    written: list[Edit] = []
+    try:
+        for edit in edits:
+            if edit.diff:
+                edit.write()
+                written.append(edit)
+    except ParityError:
+        for done in written:
+            if done.old:
+                write_whole(done.path, done.old)
+            else:
+                done.path.unlink()
+        raise
 
 
 def text_of(path: Path) -> str:

@@ -66,7 +66,9 @@ def write_card(
         checks = facts.checks[record.key]
         case = cases.get(record.case)
         made.append(_summed(record, checks))
-        if case and made[-1].passed and runtime(case.backend).driver and _here(case):
+        if case is None or case.device.target or case.component.foreign:
+            continue
+        if made[-1].passed and runtime(case.backend).driver:
             made[-1] = _checkable(made[-1], case, record, checks, engine, arrays)
     about = facts.about
     here = about["environment"]
@@ -100,10 +102,6 @@ def write_card(
     text = "".join(f"{line}\n" for line in _lines(card, signed))
     (folder / TEXT).write_text(text, encoding="utf-8")
     return card, signed
-
-
-def _here(case: Case) -> bool:
-    return case.device.target is None and case.component.foreign is None
 
 
 def _summed(record: CaseRecord, checks: Sequence[CaseVerdict]) -> CardCase:

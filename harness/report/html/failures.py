@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from harness.core.record import LAYERS
-from harness.core.settings import suite_option
 from harness.judge.case import is_loss
 from harness.report.divergence import Divergence, divergences
 from harness.report.explained import Explained
@@ -118,16 +117,17 @@ def _steps(
     facts: RunFacts, one: Divergence, known: Explained | None
 ) -> Iterator[NextCommand]:
     steps, record = facts.next_steps, one.record
-    suite = steps.suite or suite_option(record.suite)
     if record.rows:
         if known and known.toml:
             yield NextCommand(words="write this into parity.toml", text=known.toml)
         elif known is None and one.can_be_explained:
             words = "find the cause, and the setting that fixes it"
-            yield NextCommand(words=words, text=steps.explain(record.case, suite))
+            yield NextCommand(
+                words=words, text=steps.explain(record.case, record.suite)
+            )
         yield NextCommand(words="list every value", text=steps.show(one.case))
     elif not record.is_traced:  # a trace has its own sentence of what to do
-        text = f"parity run {record.case}{suite}{steps.store}"
+        text = steps.again(record.case, record.suite)
         yield NextCommand(words="run this case again", text=text)
     gaps = [
         f"[[gap]]\ncase = {json.dumps(check.id)}\noutcome = {json.dumps(check.found)}\n"

@@ -56,17 +56,6 @@ _TICK_DB = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanPart(Section):
-    """A chart, sentences and a table; the chart and the table may be missing."""
-
-    template: ClassVar[str] = "plan_part.html"
-
-    notes: Sequence[str]
-    chart: Chart | None = None
-    table: HtmlTable | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class Block:
     """A layer in the drawing of the network; `words` say what it is."""
 
@@ -108,7 +97,7 @@ def plan_page(record: Record) -> str:
 
 def page_of_plan(record: Record) -> PlanPage:
     """Return the content of a plan's page."""
-    planned = _planned(record)
+    planned = next(f for f in record["files"] if f["name"] == record["variant"])
     unseen = record["unseen"]
     inputs = count(unseen["count"], "input")
     bound = (record["within"], record["what"], record["pipeline"])
@@ -138,9 +127,10 @@ def _sections(record: Record) -> Iterator[Section]:
         yield _choices(record, "time_ms")
     yield _blocks(record["layers"])
     if kept := [one for one in record["layers"] if one["bits"] == FLOAT]:
-        yield PlanPart(
+        layers = count(len(record["layers"]), "layer")
+        yield Section(
             id="kept",
-            title=_kept(record["layers"]),
+            title=f"Kept in float32: {len(kept):,} of {layers}",
             gist="and why",
             open=True,
             notes=(_KEPT,),
@@ -162,23 +152,11 @@ def _sections(record: Record) -> Iterator[Section]:
     yield _layers(record["layers"])
 
 
-def _planned(record: Record) -> Record:
-    found: Record = next(
-        file for file in record["files"] if file["name"] == record["variant"]
-    )
-    return found
-
-
-def _kept(layers: Sequence[Record]) -> str:
-    kept = sum(one["bits"] == FLOAT for one in layers)
-    return f"Kept in float32: {kept:,} of {count(len(layers), 'layer')}"
-
-
 def _usage(file: Record) -> str:
     return "more than any number" if file["usage"] is None else share(file["usage"])
 
 
-def _choices(record: Record, cost: str) -> PlanPart:
+def _choices(record: Record, cost: str) -> Section:
     """Return the section of errors against one cost of the files."""
     by_size = cost == "size_bytes"
     files = [one for one in record["files"] if one.get(cost)]
@@ -198,7 +176,7 @@ def _choices(record: Record, cost: str) -> PlanPart:
             "The line is what the integer program gives for other bounds. Its errors "
             "are foretold: the sum of the single squared errors."
         )
-    return PlanPart(
+    return Section(
         id="sizes" if by_size else "times",
         title="Error against size" if by_size else "Error against time",
         gist=f"{count(len(files), 'file')}, with every layer alike and as planned",
@@ -373,9 +351,9 @@ def _names(layers: Sequence[Record]) -> tuple[Column, Column]:
     )
 
 
-def _added(additivity: Mapping[str, float]) -> PlanPart:
+def _added(additivity: Mapping[str, float]) -> Section:
     ratios = [*additivity.values()]
-    return PlanPart(
+    return Section(
         id="additivity",
         title="How errors add up",
         gist=f"{min(ratios):.2f} to {max(ratios):.2f} of the whole, over "
@@ -404,7 +382,7 @@ def _value_name(name: str) -> str:
     return f"{kind} {int(number) + 1}" if number.isdigit() else name
 
 
-def _steps(moved: Mapping[str, Sequence[float]]) -> PlanPart:
+def _steps(moved: Mapping[str, Sequence[float]]) -> Section:
     """Return the section of the errors of the latents after each step."""
     from plotly import graph_objects as go
 
@@ -432,7 +410,7 @@ def _steps(moved: Mapping[str, Sequence[float]]) -> PlanPart:
         f"{name}: {', '.join(f'{db:.1f}' for db in errors)}"
         for name, errors in drawn.items()
     )
-    return PlanPart(
+    return Section(
         id="steps",
         title="Steps of denoising",
         gist=" ".join(moved_words(moved)),
@@ -450,14 +428,13 @@ def _steps(moved: Mapping[str, Sequence[float]]) -> PlanPart:
     )
 
 
-def _layers(layers: Sequence[Record]) -> PlanPart:
+def _layers(layers: Sequence[Record]) -> Section:
     every = sorted({bits for one in layers for bits in by_bits(one, "shares")})
     lowest = every[0]
-    return PlanPart(
+    return Section(
         id="layers",
         title="Every layer",
         gist=f"{count(len(layers), 'layer')}, to sort and filter",
-        notes=(),
         table=HtmlTable(
             id="layers-table",
             caption="Every layer, and the share of the bound that it uses alone",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from harness.core.comparison import Comparison
 from harness.core.pipeline import IMAGE
@@ -20,6 +19,11 @@ from harness.report.runs.times import disturbed_words, quartiles
 _LATENCY = "latency_ms"
 _MEBI = 2**20
 _EAGER = "pytorch/eager"
+_POINTS = (
+    "A point is a way, and hovering says which; the line through it is the middle half "
+    "of its runs, host memory to host memory. PyTorch, which has no error, is at the "
+    "foot."
+)
 
 
 class Way(NamedTuple):
@@ -54,20 +58,11 @@ class Way(NamedTuple):
         return error, self.quartiles_ms[1], size, self.about.get("memory_bytes", 0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Speed(Section):
-    """The ways to run a component or pipeline, and which ways no other beats."""
+def speeds(found: RunFacts) -> Iterator[Section]:
+    """Yield a section for each component or pipeline that was timed and compared.
 
-    template: ClassVar[str] = "speed.html"
-
-    chart: Chart
-    table: HtmlTable
-    threads: str
-    disturbed: str
-
-
-def speeds(found: RunFacts) -> Iterator[Speed]:
-    """Yield a section for each component or pipeline that was timed and compared."""
+    It has the ways to run it, and says which ways no other beats.
+    """
     timed: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for entry in found.about.get("benchmarks") or ():
         if entry["metric"] == _LATENCY:
@@ -119,15 +114,20 @@ def _loudest(compared: Iterable[Comparison]) -> float | None:
     return max(known, default=None)
 
 
-def _speed(ident: str, subject: str, node: str, ways: Sequence[Way]) -> Speed:
+def _speed(ident: str, subject: str, node: str, ways: Sequence[Way]) -> Section:
     best = [way.name for way in front(ways)]
     threads = sorted({way.about["threads"] for way in ways if "threads" in way.about})
-    return Speed(
+    used = " or ".join(count(number, "thread") for number in threads)
+    disturbed = disturbed_words(way.about.get("withheld") for way in ways)
+    return Section(
         id=ident,
         title=f"{subject}: error and speed" + (f" on {node}" if node else ""),
         gist=_gist(ways, best),
-        threads=" or ".join(count(number, "thread") for number in threads),
-        disturbed=disturbed_words(way.about.get("withheld") for way in ways),
+        notes=[
+            _POINTS,
+            *([f"Each had {used}."] if used else []),
+            *([f"{disturbed[:1].upper()}{disturbed[1:]}."] if disturbed else []),
+        ],
         chart=Chart(
             id=f"{ident}-chart",
             figure=_figure(ways),

@@ -76,8 +76,8 @@ class SubjectSection(Section):
 
     Attributes:
         chart: Chart of the error along the depth, or along the steps of a pipeline.
-        table: Table of every value.
         notes: Facts that the chart does not show: failures, skips, observers.
+        table: Table of every value.
         drawings: The worst picture of each case of a pipeline, the worst case first.
         pictures: Table of the errors of each case's pictures, and of their growth.
         claims: Table of what was claimed of all pictures of a case, and was tested on
@@ -87,9 +87,6 @@ class SubjectSection(Section):
 
     template: ClassVar[str] = "subject.html"
 
-    chart: Chart | None
-    table: HtmlTable | None
-    notes: Sequence[str]
     is_pipeline: bool
     drawings: Sequence[DrawingSection] = ()
     pictures: HtmlTable | None = None

@@ -33,7 +33,7 @@ from harness.core.record import (
     suite_prefixes,
 )
 from harness.core.text import count, few
-from harness.core.whole_file import write_whole
+from harness.core.whole_file import write_whole, writing
 from harness.engine.run_folder import Report, compact, refuse_damaged, report_of
 from harness.report.runs.pairs import COMPARED
 from harness.report.runs.times import is_disturbed
@@ -278,12 +278,9 @@ def save_baseline(baseline: Baseline, folder: Path) -> Path:
         "benchmarks": [asdict(entry) for entry in run.benchmarks],
     }
     path = path_of(folder, baseline.name)
-    try:
+    with writing(path, "the baseline is as it was"):
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(path, lzma.compress(compact(data)))
-    except OSError as error:
-        msg = f"{path} cannot be written ({error.strerror}); the baseline is as it was."
-        raise ParityError(msg) from error
     return path
 
 

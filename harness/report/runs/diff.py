@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 
 from harness.core.comparison import Comparison
 from harness.core.errors import SuiteError
@@ -216,26 +215,23 @@ def rtol_by(judges: Mapping[str, Judge], after: Report) -> RtolOf:
     error. `judges` has each suite's judge by the suite's path; the judge at "", if any,
     judges the cases of all other suites. `after` is the later run.
     """
-    suites = {name: case.record.suite for name, case in after.cases.items()}
+    records = {name: case.record for name, case in after.cases.items()}
 
-    @cache
-    def rtol(name: str, what: str, probe: str, module: str) -> float:
-        judge = judges.get(suites[name]) or judges.get("")
+    def rtol(name: str, row: Row) -> float:
+        record = records[name]
+        judge = judges.get(record.suite) or judges.get("")
         if judge is None:
             msg = f"nothing says which suite {name} is of; name it with --suite."
             raise SuiteError(msg)
-        component, backend, variant = name.rpartition(":")[2].split("/")
         rule = judge.policy.for_probe(
-            component=component,
-            backend=backend,
-            variant=variant,
-            group=what,
-            probe=probe,
-            module=module,
+            (record.component, record.backend, record.variant),
+            group=row.what,
+            probe=row.probe,
+            module=row.module,
         )
         return rule.tolerance.rtol or 0.0
 
-    return lambda name, row: rtol(name, row.what, row.probe, row.module)
+    return rtol
 
 
 def _case(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +18,6 @@ from harness.engine.run_folder import (
 )
 from harness.judge.case import CaseVerdict
 from harness.report.runs.baseline import SUFFIX, find_baseline, load_baseline, path_of
-from harness.report.runs.diff import Diff, diff, rtol_by
 from harness.suite.judge import Judge
 from harness.suite.suite import Suite, load_suite
 
@@ -28,13 +27,14 @@ def baselines_beside(runs: Path) -> Path:
     return runs.parent / "baselines"
 
 
-def load_either(name: str, *, runs: Path, baselines: Path) -> Report:
+def load_either(runs: Path, name: str) -> Report:
     """Read a baseline by path or name, or a run by path or id.
 
     Raises:
         ParityError: There is no such baseline or run.
 
     """
+    baselines = baselines_beside(runs)
     if name.endswith(SUFFIX) or path_of(baselines, name).is_file():
         return load_baseline(find_baseline(baselines, name)).report
     return load_report(runs, name)
@@ -76,7 +76,7 @@ def compared_names(
     return [str(path) for path in found[::-1]], unreadable
 
 
-def load_many(names: Sequence[str], *, runs: Path, baselines: Path) -> Iterator[Report]:
+def load_many(runs: Path, names: Sequence[str]) -> Iterator[Report]:
     """Read runs or baselines, each when it is needed.
 
     Raises:
@@ -85,7 +85,7 @@ def load_many(names: Sequence[str], *, runs: Path, baselines: Path) -> Iterator[
     """
     seen: dict[tuple[str, str], str] = {}
     for name in names:
-        run = load_either(name, runs=runs, baselines=baselines)
+        run = load_either(runs, name)
         key = run.id, run.machine
         if key in seen:
             msg = (
@@ -135,35 +135,6 @@ def with_verdicts(report: Report, verdicts: Iterable[CaseVerdict]) -> Report:
         for one in verdicts
     }
     return replace(report, ends=ends)
-
-
-def with_baseline(
-    name: str,
-    report: Path,
-    judges: Mapping[str, Judge],
-    verdicts: Iterable[CaseVerdict],
-    *,
-    whole: bool,
-) -> Diff:
-    """Return how a run that has just ended differs from a baseline.
-
-    `report` is the run's ``report.json``, and `verdicts` are its checks as judged now.
-    If the run was not `whole`, results that it left out do not count as gone.
-
-    Raises:
-        ParityError: There is no such baseline.
-
-    """
-    runs = report.parent.parent
-    before = load_baseline(find_baseline(baselines_beside(runs), name)).report
-    after = with_verdicts(load_report(runs, str(report)), verdicts)
-    if not whole:
-        checks = {name: case.ends for name, case in after.cases.items()}
-        before = before.only(lambda name, what: what in checks.get(name, {}))
-    if not after.benchmarks:
-        # Times are measured after a run has ended.
-        before = replace(before, benchmarks=())
-    return diff(before, after, rtol_by(judges, after))
 
 
 def as_judged(report: Report, settings: Settings) -> Settings:

@@ -12,6 +12,7 @@ import pytest
 from harness.commands.cli import cli, main
 from harness.commands.options import HomePath, new_folder
 from harness.core.errors import SuiteError
+from harness.engine.store import Store
 
 
 @pytest.mark.parametrize("args", [["--help"], ["run", "--help"], ["--version"]])
@@ -35,6 +36,23 @@ def test_asking_for_help_loads_no_numpy_and_no_framework(args):
 def test_a_word_it_does_not_know_is_2(args, capsys):
     assert main(args) == 2
     assert "Usage: parity" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["prune", "--max-gb", size] for size in ("nan", "inf")),
+        *(["clear", "--older-than", days] for days in ("0", "-1", "nan")),
+    ],
+)
+def test_an_amount_that_is_none_removes_nothing_from_a_store(words, tmp_path, capsys):
+    store = Store(root=tmp_path / "store")
+    kept = store.make("onnx", {"opset": 18}, lambda _: {})
+
+    assert main(["store", *words, "--store", str(store.root)]) == 2
+
+    assert words[1] in capsys.readouterr().err
+    assert [entry.id for entry in store.entries()] == [kept.id]
 
 
 @pytest.mark.parametrize("words", [["store", "list"], ["store", "verify"]])
@@ -71,7 +89,7 @@ def test_every_path_of_a_command_may_begin_with_a_tilde():
     given = [one for command in every_command(cli) for one in command.params]
     paths = [one for one in given if isinstance(one.type, click.Path)]
 
-    assert {"--out", "--suite", "--runs", "--baselines"} <= {p.opts[0] for p in paths}
+    assert {"--out", "--suite", "--runs", "--into"} <= {p.opts[0] for p in paths}
     assert [one for one in paths if not isinstance(one.type, HomePath)] == []
 
 

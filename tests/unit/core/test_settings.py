@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.core.settings import suite_option
+from harness.core.settings import NextSteps
 
 
 @pytest.mark.parametrize(
@@ -18,4 +18,5 @@ from harness.core.settings import suite_option
 def test_the_option_names_the_suite_from_here(tmp_path, monkeypatch, path, option):
     monkeypatch.chdir(tmp_path)
 
-    assert suite_option(str(tmp_path / path)) == option
+    command = NextSteps().explain("unet/mnn/fp32", str(tmp_path / path))
+    assert command == f"parity explain unet/mnn/fp32{option}"

@@ -46,12 +46,7 @@ def load(tmp_path):
 def rule(policy, group="layers", probe="conv", module="", case="unet/mnn/fp32"):
     component, backend, variant = case.split("/")
     return policy.for_probe(
-        component=component,
-        backend=backend,
-        variant=variant,
-        group=group,
-        probe=probe,
-        module=module,
+        (component, backend, variant), group=group, probe=probe, module=module
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 from harness.measure.compare import compare
 from harness.report.html.charts import LEAST
 from harness.report.html.page import page_of
-from harness.report.html.speed import Speed, Way, front, speeds
+from harness.report.html.speed import Way, front, speeds
 from tests.unit.found import cells, found_in
 from tests.unit.reports import output, record
 
@@ -102,7 +102,7 @@ def test_the_worst_output_stands_against_the_median_run(tmp_path):
         timed("unet/mnn/int8", 1.0, 2.0, 3.0, size=2**18),
     )
 
-    (section,) = (one for one in page_of(found).sections if isinstance(one, Speed))
+    (section,) = (one for one in page_of(found).sections if "speed" in one.id)
 
     ways = cells(section.table, "way")
     assert ways == ["pytorch/eager", "mnn/fp32", "mnn/int8"]
@@ -111,6 +111,7 @@ def test_the_worst_output_stands_against_the_median_run(tmp_path):
     assert section.gist == (
         "fastest mnn/int8, 2 ms · smallest mnn/int8, 0.25 MB · 3 of 3 ways on the front"
     )
+    assert section.chart is not None
     drawn = {
         name: (x, y)
         for trace in section.chart.figure["data"]
@@ -129,9 +130,10 @@ def test_it_says_what_other_work_disturbed(tmp_path):
 
     (section,) = speeds(found_with(tmp_path, *times))
 
-    assert section.threads == "2 threads"
-    assert section.disturbed.startswith("other work took up to 30% of the processor")
-    assert "1 row asked for" in section.disturbed
+    _, threads, disturbed = section.notes
+    assert threads == "Each had 2 threads."
+    assert disturbed.startswith("Other work took up to 30% of the processor")
+    assert "1 row asked for" in disturbed
 
 
 def test_a_pipeline_is_drawn_by_the_error_of_its_pictures(tmp_path):

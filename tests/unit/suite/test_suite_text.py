@@ -122,9 +122,7 @@ def test_a_ranking_of_the_trained_encoder_that_differs_is_a_gap_and_never_allowe
     policy = Policy.load(FIXTURES / "minilm" / "tolerances.toml")
     for case in load_suite(FIXTURES / "minilm").cases:
         rule = policy.for_probe(
-            component=case.subject,
-            backend=case.backend,
-            variant=case.variant.name,
+            (case.subject, case.backend, case.variant.name),
             group="outputs",
             probe="ranking",
         )

@@ -245,7 +245,7 @@ def policy(tmp_path):
 def test_a_table_of_a_target_is_the_narrowest(policy, case, group, probe, tier):
     component, backend, variant = case.split("/")
     found = policy(TOLERANCES).for_probe(
-        component=component, backend=backend, variant=variant, group=group, probe=probe
+        (component, backend, variant), group=group, probe=probe
     )
 
     assert found.tier == tier

@@ -47,7 +47,7 @@ def turn(*runs_s, first_s=1.0, base=100, peak=150, withheld=0.0):
 
 
 def timing(*rounds, case=MNN, **about):
-    return Timing(subject=Subject.of(case), rounds=rounds, **about)
+    return Timing(subject=Subject(case=case), rounds=rounds, **about)
 
 
 def entry(*rounds, **about):

@@ -1,6 +1,7 @@
 """`parity doctor`: each finding follows from its probe; a crash is a finding."""
 
 import ast
+import json
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from harness.commands.doctor import examine as doctor
 from harness.commands.doctor.child import LIMIT_S, Answer, ask_child
@@ -26,7 +28,9 @@ OK, WARN, FAIL, ABSENT = Status.OK, Status.WARN, Status.FAIL, Status.ABSENT
 
 TESTED = doctor.tested_versions()
 HAVE = {
-    name: TESTED[doctor.canonical(name)] for name in packages() if name != "onnxruntime"
+    name: TESTED[canonicalize_name(name)]
+    for name in packages()
+    if name != "onnxruntime"
 }
 RAN = Answer(facts={"version": "1.0", "value": 2.0, "fed": 1.0, "right": True})
 WRONG = Answer(facts={**RAN.facts, "right": False})
@@ -35,13 +39,15 @@ CRASHED = Answer(facts={}, ended="crashed with SIGSEGV")
 
 
 def answering(**answers):
-    """Answer from a table; `run_one_operator_cuda` goes before `run_one_operator`."""
+    """Answer from a table; `run_on_cuda` goes before `run_on`."""
 
     def ask(function, *arguments, timeout_s=LIMIT_S):
-        function = function.rpartition(":")[2]
-        if function == "load_numba":  # it may compile, on a machine with other work
+        function, last = function.rpartition(":")[2], arguments[-1]
+        if function == "run_on":
+            last = json.loads(last)["device"]
+        if last == "numba":  # it may compile, on a machine with other work
             assert timeout_s > 5 * LIMIT_S
-        names = (f"{function}_{arguments[-1]}" if arguments else "", function)
+        names = (f"{function}_{last}", function)
         return answers[next(name for name in names if name in answers)]
 
     return ask
@@ -142,7 +148,7 @@ def test_what_crashes_while_it_loads_fails_alone(name):
     ],
 )
 def test_a_device_is_believed_after_it_ran_and_the_first_must_run(answer, first, other):
-    ask = answering(run_one_operator=answer)
+    ask = answering(run_on=answer)
     found = seen(doctor.check_runtime(ask, runtime("mnn"), HAVE))
 
     assert found.pop("mnn cpu") is first
@@ -152,8 +158,8 @@ def test_a_device_is_believed_after_it_ran_and_the_first_must_run(answer, first,
 
 def test_a_device_that_a_remedy_would_make_work_is_a_warning():
     ask = answering(
-        run_one_operator=RAN,
-        run_one_operator_cuda=REFUSED,
+        run_on=RAN,
+        run_on_cuda=REFUSED,
         remedy=Answer(facts={"remedy": "update the driver"}),
     )
     _, cuda, *_ = doctor.check_runtime(ask, runtime("onnxruntime"), HAVE)
@@ -163,7 +169,7 @@ def test_a_device_that_a_remedy_would_make_work_is_a_warning():
 
 
 def test_two_onnxruntimes_fail_and_one_does_not():
-    ask = answering(run_one_operator=RAN)
+    ask = answering(run_on=RAN)
     both = {**HAVE, "onnxruntime": "1.20.0"}
     shadowed, *_ = doctor.check_runtime(ask, runtime("onnxruntime"), both)
     alone = doctor.check_runtime(ask, runtime("onnxruntime"), HAVE)
@@ -236,7 +242,7 @@ def test_a_store_that_cannot_be_written_fails(monkeypatch, tmp_path):
 )
 def test_a_child_that_dies_says_how(line, ended, monkeypatch):
     monkeypatch.setattr("harness.commands.doctor.child._CHILD", line)
-    answer = ask_child("load_onnx", timeout_s=1.0)
+    answer = ask_child("load", "onnx", timeout_s=1.0)
 
     assert answer.ended.startswith(ended)
     assert answer.facts == {}
@@ -246,7 +252,7 @@ def test_what_a_child_prints_is_kept_apart_from_its_answer(monkeypatch):
     line = "print('chatter'); open('answer.json', 'w').write('{\"a\": 1}')"
     monkeypatch.setattr("harness.commands.doctor.child._CHILD", line)
 
-    assert ask_child("load_onnx").facts == {"a": 1}
+    assert ask_child("load", "onnx").facts == {"a": 1}
 
 
 # What is shown
@@ -305,7 +311,7 @@ def test_a_long_sentence_wraps_and_a_command_does_not():
 
 
 def test_each_package_of_record_has_a_tested_version():
-    assert [name for name in packages() if doctor.canonical(name) not in TESTED] == []
+    assert [name for name in packages() if canonicalize_name(name) not in TESTED] == []
 
 
 def declared(*groups):
@@ -316,7 +322,7 @@ def declared(*groups):
         *(each for extra in extras for each in extra),
         *(each for name in groups for each in PROJECT["dependency-groups"][name]),
     ]
-    return {doctor.canonical(Requirement(each).name) for each in wanted}
+    return {canonicalize_name(Requirement(each).name) for each in wanted}
 
 
 def imported(folder):
@@ -333,7 +339,7 @@ def imported(folder):
 
 def test_the_base_has_no_torch_and_what_reading_a_run_needs():
     base = {
-        doctor.canonical(Requirement(r).name)
+        canonicalize_name(Requirement(r).name)
         for r in PROJECT["project"]["dependencies"]
     }
 
@@ -368,7 +374,7 @@ def test_what_is_imported_is_declared(folder, groups, ours):
     assert [
         name
         for name in sorted(imported(folder) - ours)
-        if asked.isdisjoint(map(doctor.canonical, there.get(name, [name])))
+        if asked.isdisjoint(map(canonicalize_name, there.get(name, [name])))
     ] == []
 
 

@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForQuestionAnswering
 
 from harness.commands.init.render import first_runtimes
 from harness.commands.init.write import write_suite
-from harness.core.errors import SuiteError
+from harness.core.errors import ParityError, SuiteError
 from harness.core.runtime import runtimes
 from harness.core.settings import Settings
 from harness.judge.policy import Policy
@@ -67,9 +67,7 @@ def suite_of(checkpoint, folder, **about):
 
 def rule_of(suite, case, group="layers", probe="x", **about):
     return Policy.load(suite.tolerances_path).for_probe(
-        component=case.component.name,
-        backend=case.backend,
-        variant=case.variant.name,
+        (case.component.name, case.backend, case.variant.name),
         group=group,
         probe=probe,
         **about,
@@ -355,7 +353,7 @@ def test_nothing_is_left_when_writing_fails(checkpoint, tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "write_text", full)
     folder = tmp_path / "parity"
 
-    with pytest.raises(SuiteError, match="cannot be written to: No space left"):
+    with pytest.raises(ParityError, match=r"cannot be written \(No space left"):
         write_suite(checkpoint, folder)
 
     assert list(folder.iterdir()) == []

@@ -8,7 +8,7 @@ import pytest
 from harness.commands.tune.edit import edit
 from harness.commands.tune.headroom import Headroom
 from harness.commands.tune.proposal import propose
-from harness.core.errors import SuiteError
+from harness.core.errors import ParityError, SuiteError
 from harness.judge.policy import Policy
 from tests.unit.reports import output, row
 from tests.unit.tunings import case_of, judge_of, tuning_of
@@ -32,7 +32,7 @@ def edited(folder, *rows, text=TEXT, why="", allow_looser=False):
 
 def layers_of(path):
     return Policy.load(path).for_probe(
-        component="unet", backend="mnn", variant="fp32", group="layers", probe="v0"
+        ("unet", "mnn", "fp32"), group="layers", probe="v0"
     )
 
 
@@ -107,6 +107,6 @@ def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path, monkeypatch):
     change = edited(tmp_path, row("v0", 1.0))
     monkeypatch.setattr(Path, "replace", full)
 
-    with pytest.raises(SuiteError, match="cannot be written"):
+    with pytest.raises(ParityError, match="cannot be written"):
         change.write()
     assert change.path.read_text() == TEXT

@@ -37,12 +37,12 @@ def test_runs_and_baselines_are_named_in_one_way(tmp_path):
     folder = tmp_path / "runs" / "2026-11-20T10-00-00"
     folder.mkdir(parents=True)
     (folder / "report.json").write_text(json.dumps(report(record(output(2)))))
-    where = {"runs": tmp_path / "runs", "baselines": tmp_path / "baselines"}
+    runs = tmp_path / "runs"
 
     for name in ("digits", str(path_of(tmp_path / "baselines", "digits")), "last"):
-        assert list(load_either(name, **where).cases) == [CASE]
+        assert list(load_either(runs, name).cases) == [CASE]
     with pytest.raises(ParityError, match="There is no run 'none'"):
-        load_either("none", **where)
+        load_either(runs, "none")
 
 
 def test_a_check_that_passes_today_is_no_change_whatever_was_said_of_it_then():
@@ -78,14 +78,14 @@ def runs(tmp_path):
         folder.mkdir(parents=True)
         data = report(record(output(day)), id_=id_, **about)
         (folder / "report.json").write_text(json.dumps(data), encoding="utf-8")
-    last = load_either("last", runs=tmp_path / "runs", baselines=tmp_path)
-    save_baseline(accepted(last), tmp_path)
-    return {"runs": tmp_path / "runs", "baselines": tmp_path}
+    last = load_either(tmp_path / "runs", "last")
+    save_baseline(accepted(last), tmp_path / "baselines")
+    return tmp_path / "runs"
 
 
 def compared(runs, *names, last=None):
-    chosen, _ = compared_names(names, last, runs["runs"])
-    return [run.id[8:10] for run in load_many(chosen, **runs)]
+    chosen, _ = compared_names(names, last, runs)
+    return [run.id[8:10] for run in load_many(runs, chosen)]
 
 
 @pytest.mark.parametrize(
@@ -127,18 +127,18 @@ def test_a_run_is_not_compared_with_itself(runs, names, last, words):
 
 
 def test_a_run_without_an_earlier_one_is_a_sentence(runs):
-    shutil.rmtree(runs["runs"] / "2026-11-01T00-00-00")
+    shutil.rmtree(runs / "2026-11-01T00-00-00")
 
     with pytest.raises(ParityError, match="no run of its suite before 2026-11-03"):
         compared(runs, "last")
 
 
 def test_runs_of_another_version_are_counted(runs):
-    broken = runs["runs"] / "2026-11-02T01-00-00"
+    broken = runs / "2026-11-02T01-00-00"
     broken.mkdir()
     (broken / "report.json").write_text('{"schema": 1}')
 
-    assert compared_names((), 30, runs["runs"])[1] == 1
+    assert compared_names((), 30, runs)[1] == 1
 
 
 def test_the_rtol_is_the_tiers_and_0_where_the_tier_states_none():
