@@ -83,7 +83,8 @@ def _lines(name: str, samples: int, losses: Sequence[Loss]) -> Iterator[Line]:
         return
     bad = [loss for loss in losses if loss.overflows]
     mark = "✗" if bad else "!"
-    text = f" {mark} {name}   {count(len(bad), 'value')} overflow in float16, "
+    overflow = "overflows" if len(bad) == 1 else "overflow"
+    text = f" {mark} {name}   {count(len(bad), 'value')} {overflow} in float16, "
     text += f"{len(losses) - len(bad)} at risk"
     yield Line(text=text, tone="bad" if bad else "")
     for loss in losses[:_SHOWN]:
