@@ -302,6 +302,18 @@ def test_a_dump_without_a_sample_of_the_case_says_how_to_name_it(
     )
 
 
+def test_a_dump_with_a_sample_of_another_name_is_refused(traced, output, tmp_path):
+    for folder, value in (("realistic-0", output), ("realistic_1", 0 * output)):
+        (tmp_path / folder).mkdir()
+        np.save(tmp_path / folder / "sample.npy", value)
+
+    traced.parity("judge", str(tmp_path), "--case", CASES[0]).check(
+        2,
+        f"{tmp_path} has the samples ['realistic-0', 'realistic_1']",
+        "call its folders like the samples that it has",
+    )
+
+
 def test_a_folder_that_is_there_is_kept(traced):
     traced.parity("bundle", CASES[0], "--out", "bundle").check(
         2, "bundle is there already; give another with --out"
