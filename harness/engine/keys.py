@@ -53,8 +53,9 @@ _CHECKPOINT_SUFFIXES = (
     *(".model", ".spm", ".tiktoken", ".vocab"),
 )
 _OWN_SUFFIXES = (
-    *(*_CHECKPOINT_SUFFIXES, ".bin", ".ckpt", ".gguf", ".h5", ".msgpack", ".npy"),
-    *(".npz", ".onnx", ".pkl", ".pt", ".pth", ".yaml", ".yml"),
+    *(*_CHECKPOINT_SUFFIXES, ".bin", ".ckpt", ".data", ".gguf", ".h5", ".msgpack"),
+    *(".npy", ".npz", ".onnx", ".pickle", ".pkl", ".pt", ".pth", ".tar", ".th"),
+    *(".yaml", ".yml"),
 )
 """What a user's own recipe may read; the harness's own recipes read the others only."""
 
