@@ -71,6 +71,19 @@ def test_statistics_alone_give_the_same_verdict(project):
     assert trace.stat().st_size < 2**20
 
 
+def test_a_trace_of_other_settings_is_refused(traced, tmp_path):
+    own = traced.branch(tmp_path / "other")
+    own.change(
+        "parity.toml", "[backend.onnxruntime]", "[backend.onnxruntime]\nthreads = 1"
+    )
+
+    own.parity("judge", "trace.npz").check(
+        2,
+        "trace.npz was made with threads = 2, and the suite has 1 now",
+        "make the bundle again with `parity bundle`",
+    )
+
+
 def test_traces_of_two_devices_make_one_table_and_one_page(traced, tmp_path):
     with_about(traced, tmp_path / "phone.npz", name="phone")
     own = traced.branch(tmp_path / "two")
