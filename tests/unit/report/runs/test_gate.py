@@ -247,5 +247,12 @@ def test_a_failure_of_a_sample_that_the_accepted_run_did_not_have_does_not_ship(
 
     decision = decided(before, after, tmp_path, **about)
 
+    assert decision.code == DO_NOT_SHIP
     assert kinds(decision) == [(f"{CASE}/outputs", "exceeds")]
     assert "the accepted run did not have s-1" in decision.reasons[0].words
+
+
+def test_a_sample_that_is_new_leaves_the_others_compared(tmp_path):
+    after = record(output(2), output(2, sample="s-1"))
+
+    assert decided(record(output(2)), after, tmp_path).code == SHIP
