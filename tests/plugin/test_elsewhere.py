@@ -327,6 +327,17 @@ def test_a_dump_with_a_sample_of_another_name_is_refused(traced, output, tmp_pat
     )
 
 
+def test_a_dump_with_two_arrays_for_one_output_is_refused(traced, output, tmp_path):
+    """The harness cannot know which of them is the output."""
+    dump = folder_of(tmp_path, {"mine": 0 * output, "sample": output})
+    (tmp_path / "names.toml").write_text('mine = "sample"\n')
+
+    names = ("--names", str(tmp_path / "names.toml"))
+    traced.parity("judge", str(dump), "--case", CASES[0], *names).check(
+        2, "two arrays that are 'sample' of realistic-0, 'mine' and 'sample'"
+    )
+
+
 def test_a_folder_that_is_there_is_kept(traced):
     traced.parity("bundle", CASES[0], "--out", "bundle").check(
         2, "bundle is there already; give another with --out"
