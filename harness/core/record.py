@@ -55,7 +55,8 @@ class Row:
         probe: Name of the value in the PyTorch program, or of the output.
         module: Module path in the checkpoint's own names; empty for outputs.
         comparison: Result of the comparison.
-        position: Position in the order of execution in the PyTorch program, from 0.
+        position: Position in the order of execution in the PyTorch program, from 0. For
+            an output it is the position among the outputs.
         op: PyTorch operator that computed the value.
         source: Line of the model's code that called the operator.
         parents: Names of the nearest computed values from which it was made.

@@ -320,10 +320,20 @@ def runtimes() -> Mapping[str, Runtime]:
 
     Raises:
         SpecError: The installed packages have no such entry point, not even the
-            harness.
+            harness, or two packages declare a runtime of one name.
 
     """
-    found = {point.name: point.load() for point in metadata.entry_points(group=GROUP)}
+    found: dict[str, Runtime] = {}
+    declared_by: dict[str, str] = {}
+    for point in metadata.entry_points(group=GROUP):
+        one: Runtime = point.load()
+        if one.name in found:
+            msg = (
+                f"two runtimes are called {one.name!r}, {declared_by[one.name]} and "
+                f"{point.value}; uninstall the package of one, or give it another name."
+            )
+            raise SpecError(msg)
+        found[one.name], declared_by[one.name] = one, point.value
     if not found:
         msg = (
             f"no runtime is declared: what is installed has no entry point {GROUP}. "

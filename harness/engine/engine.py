@@ -477,8 +477,9 @@ def _recorded(case: Tested, measure: Callable[[], Fields]) -> CaseRecord:
         outcome, log = Outcome.REFERENCE if drawn else Outcome.EXPORT, ""
         if isinstance(error, StageError):
             outcome, log = error.outcome, error.log
-            # A suite asks for a target by name, so it may not be missing unnoticed.
-            if outcome is Outcome.UNAVAILABLE and case.targets:
+            # Who starts a case has looked that its runtime is installed here. What is
+            # missing then, a target or a package, may not be missing unnoticed.
+            if outcome is Outcome.UNAVAILABLE:
                 outcome = Outcome.ABSENT
         failure = Failure(outcome=outcome, message=str(error), log=log)
         fields = {"failure": failure}

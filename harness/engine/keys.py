@@ -53,8 +53,9 @@ _CHECKPOINT_SUFFIXES = (
     *(".model", ".spm", ".tiktoken", ".vocab"),
 )
 _OWN_SUFFIXES = (
-    *(*_CHECKPOINT_SUFFIXES, ".bin", ".ckpt", ".gguf", ".h5", ".msgpack", ".npy"),
-    *(".npz", ".onnx", ".pkl", ".pt", ".pth", ".yaml", ".yml"),
+    *(*_CHECKPOINT_SUFFIXES, ".bin", ".ckpt", ".data", ".gguf", ".h5", ".msgpack"),
+    *(".npy", ".npz", ".onnx", ".pickle", ".pkl", ".pt", ".pth", ".tar", ".th"),
+    *(".yaml", ".yml"),
 )
 """What a user's own recipe may read; the harness's own recipes read the others only."""
 
@@ -65,6 +66,10 @@ _DRAWING_TOOLS = (
 )
 _EVALUATOR = ("onnx", "numpy")
 _OPENCV = ("opencv-python-headless", "opencv-python")
+
+_OF_FOLDER = re.compile(r"\.dist-info/|^(\.\./)+(bin|Scripts)/")
+"""Files of a package that differ between two environments: its scripts begin with the
+path of their Python."""
 
 _REPORTS = re.compile(Path(RUNS).parts[0] + r"|\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d.*")
 """Folders of runs. A suite may lie in its checkpoint, and a run then writes there."""
@@ -100,7 +105,7 @@ def remember() -> None:
     also if somebody edits a file or installs a package while it runs.
     """
     _code()
-    installed((*_EXPORT_TOOLS, *_DRAWING_TOOLS, *_OPENCV))
+    builds((*_EXPORT_TOOLS, *_DRAWING_TOOLS, *_OPENCV))
     for one in runtimes().values():
         _runtime_code(one)
         builds((*one.distributions, *one.tools))
@@ -117,7 +122,7 @@ def inputs_key(component: Component, sample: Sample) -> dict[str, object]:
         "options": dict(component.options),
         "sample": _drawn(sample),
         "code": code_digest(_DRAWN),
-        "tools": installed(_DRAWING_TOOLS),
+        "tools": builds(_DRAWING_TOOLS),
     }
 
 
@@ -133,7 +138,7 @@ def onnx_key(
             "names": dict(component.foreign.names),
             "export": asdict(settings),
             "code": code_digest(_FOREIGN),
-            "tools": installed(_EXPORT_TOOLS),
+            "tools": builds(_EXPORT_TOOLS),
             **_own_reference(component),
         }
     return {
@@ -141,7 +146,7 @@ def onnx_key(
         "export": asdict(settings),
         "shapes": dict(shapes),
         "code": code_digest(_EXPORTED),
-        "tools": installed(_EXPORT_TOOLS),
+        "tools": builds(_EXPORT_TOOLS),
     }
 
 
@@ -157,7 +162,7 @@ def program_key(
         "export": asdict(settings),
         "shapes": [list(shape) for shape in shapes],
         "code": code_digest(_EXPORTED),
-        "tools": installed(_EXPORT_TOOLS),
+        "tools": builds(_EXPORT_TOOLS),
     }
 
 
@@ -196,7 +201,7 @@ def asked_key(
         "sizes": dict(sizes),
         "device": device.settings,
         "code": code_digest(_EXPORTED),
-        "tools": installed(_EXPORT_TOOLS),
+        "tools": builds(_EXPORT_TOOLS),
         **_own_reference(component),
     }
 
@@ -238,7 +243,7 @@ def checked_key(component: Component, onnx: Entry) -> dict[str, object]:
         "component": _component(component),
         "onnx": contents(onnx),
         "code": code_digest(_EXPORTED),
-        "tools": installed(_EXPORT_TOOLS),
+        "tools": builds(_EXPORT_TOOLS),
     }
 
 
@@ -255,7 +260,7 @@ def effects_key(given: Trials, values: Mapping[str, object]) -> dict[str, object
         "only": given.only,
         "values": values,
         "code": [code_digest(_EXPORTED), _runtime_code(runtime(given.backend))],
-        "tools": installed(_DRAWING_TOOLS),
+        "tools": builds(_DRAWING_TOOLS),
     }
 
 
@@ -264,7 +269,7 @@ def weights_key(component: Component) -> dict[str, object]:
     return {
         "component": _component(component),
         "code": code_digest(("recipes", "runtimes/pytorch")),
-        "tools": installed(_EXPORT_TOOLS),
+        "tools": builds(_EXPORT_TOOLS),
     }
 
 
@@ -336,7 +341,7 @@ def excerpt_key(graph: Entry, reading: Reading, spot: Spot) -> dict[str, object]
         "reference": contents(reading.reference),
         "spot": asdict(spot),
         "code": code_digest(("engine", "measure", "runtimes/graph")),
-        "tools": installed(_EVALUATOR),
+        "tools": builds(_EVALUATOR),
     }
 
 
@@ -346,7 +351,7 @@ def redraw_key(excerpt: Entry, how: Redraw) -> dict[str, object]:
         "excerpt": contents(excerpt),
         "how": asdict(how),
         "code": code_digest(("engine", "measure", "runtimes/graph")),
-        "tools": installed(_EVALUATOR),
+        "tools": builds(_EVALUATOR),
     }
 
 
@@ -372,7 +377,7 @@ def drawing_inputs_key(pipeline: Pipeline) -> dict[str, object]:
         "mask": digest_file(mask) if mask else "",
         "control": asdict(pipeline.control),
         "code": code_digest(_PICTURES),
-        "tools": installed((*_DRAWING_TOOLS, *_OPENCV)),
+        "tools": builds((*_DRAWING_TOOLS, *_OPENCV)),
     }
 
 
@@ -390,7 +395,7 @@ def drawing_key(pipeline: Pipeline, inputs: Entry, device: Device) -> dict[str, 
         "vae_tiling": pipeline.vae_tiling,
         "device": device.settings,
         "code": code_digest(_PICTURES),
-        "tools": installed(_DRAWING_TOOLS),
+        "tools": builds(_DRAWING_TOOLS),
     }
 
 
@@ -513,7 +518,7 @@ def _package_code(home: Path) -> str:
 def builds(names: Sequence[str]) -> dict[str, list[str]]:
     """Return the versions of installed packages, and a digest of what each has.
 
-    Whoever works on a runtime installs it again and again under one version.
+    Whoever works on a package installs it again and again under one version.
     """
     return {name: [found, _files(name)] for name, found in installed(names).items()}
 
@@ -526,7 +531,7 @@ def _files(name: str) -> str:
     except PackageNotFoundError:
         listed = ""
     lines = (line for line in listed.splitlines() if "sha256=" in line)
-    return digest_value(sorted(line for line in lines if ".dist-info/" not in line))
+    return digest_value(sorted(line for line in lines if not _OF_FOLDER.search(line)))
 
 
 def _drawn(sample: Sample) -> dict[str, object]:
@@ -573,7 +578,7 @@ def _recipe_code(recipe: str) -> dict[str, object]:
     known = packages_distributions() if tops else {}
     names = sorted({name for top in tops for name in known.get(top, ())})
     code = digest_value([digest_file(path) for path in files])
-    return {"code": code, "packages": installed(names)}
+    return {"code": code, "packages": builds(names)}
 
 
 def _recipe(component: Component) -> dict[str, object]:

@@ -293,7 +293,7 @@ def load_network(
         arguments: Further arguments of the class.
 
     Raises:
-        SuiteError: Weights are missing, pickled, truncated or incomplete.
+        SuiteError: Weights are missing, pickled, truncated, incomplete or not read.
 
     """
     import torch
@@ -322,6 +322,18 @@ def load_network(
                 f"{home} lacks {len(missing)} of the weights that its config.json asks "
                 f"for, {missing[0]} first; fetch it again, or correct the "
                 "configuration."
+            )
+            raise SuiteError(msg)
+        unread = sorted(info["unexpected_keys"])
+        # A text model of transformers may have a head or another tower beside it.
+        if unread and hasattr(cls, "load_config"):
+            import diffusers
+
+            msg = (
+                f"{home} has {len(unread)} weights that {cls.__name__} of diffusers "
+                f"{diffusers.__version__} does not read, {unread[0]} first, so it "
+                "would be another network than the trained one. Install the diffusers "
+                "that wrote it, or correct its config.json."
             )
             raise SuiteError(msg)
     else:

@@ -120,7 +120,7 @@ def worst_rows(verdicts: Sequence[CaseVerdict], sample: str = "") -> list[Judged
             kept = worst.get((row.what, row.probe))
             if kept is None or judged.verdict.usage > kept.verdict.usage:
                 worst[row.what, row.probe] = judged
-    # An output's position counts recorded values; a layer's counts the whole program.
+    # An output's position counts outputs; a layer's counts the whole program.
     return sorted(worst.values(), key=lambda j: (j.row.what == OUTPUTS, j.row.position))
 
 

@@ -171,6 +171,8 @@ def _facts(one: Report, two: Report) -> Iterator[tuple[str, object, object]]:
         there = two.suites.get(path, {})
         for name in sorted({*files, *there}):
             yield name, files.get(name, "none")[:8], there.get(name, "none")[:8]
+    # A hub id means other weights on a machine whose cache is older.
+    yield "the checkpoint", _checkpoints(one), _checkpoints(two)
     for name in ("commit", "dirty", "python"):
         yield name, one.environment[name], two.environment[name]
     for name in sorted({*one.versions, *two.versions}):
@@ -179,6 +181,11 @@ def _facts(one: Report, two: Report) -> Iterator[tuple[str, object, object]]:
         yield name, one.about[name], two.about[name]
     cases, others = (len(report.about["shard"]["divided"]) for report in (one, two))
     yield "the number of cases that were divided", cases, others
+
+
+def _checkpoints(report: Report) -> str:
+    """Return the names of the checkpoints that a run tested, with hub revisions."""
+    return ", ".join(sorted(suite["checkpoint"] for suite in report.about["suites"]))
 
 
 def _about(reports: Sequence[Report]) -> dict[str, Any]:

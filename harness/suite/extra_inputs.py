@@ -24,7 +24,7 @@ from typing import Annotated, Final
 from msgspec import field
 
 from harness.core.case import PROFILES, VARIED, Case, Sample, check_name
-from harness.core.errors import SpecError
+from harness.core.errors import SpecError, SuiteError
 from harness.core.toml_file import Table, TomlFile
 from harness.core.toml_schema import Keys, one_of, read
 
@@ -105,6 +105,15 @@ def _entries(path: Path) -> Iterator[tuple[Table, tuple[str, ...], Sample]]:
 def with_worst(cases: Sequence[Case], path: Path) -> list[Case]:
     """Add the inputs that a tuning has kept for each case, if it kept any."""
     worst = load_worst_inputs(path, [case.id for case in cases])
+    for case in cases:
+        own = {sample.id for sample in case.samples}
+        for sample in worst.get(case.id, ()):
+            if sample.id in own:
+                msg = (
+                    f"{path}: {case.id} has a sample {sample.id!r} of its own; give "
+                    "the input of that label another one."
+                )
+                raise SuiteError(msg)
     return [
         replace(case, samples=(*case.samples, *worst.get(case.id, ())))
         for case in cases

@@ -71,6 +71,19 @@ def test_statistics_alone_give_the_same_verdict(project):
     assert trace.stat().st_size < 2**20
 
 
+def test_a_trace_of_other_settings_is_refused(traced, tmp_path):
+    own = traced.branch(tmp_path / "other")
+    own.change(
+        "parity.toml", "[backend.onnxruntime]", "[backend.onnxruntime]\nthreads = 1"
+    )
+
+    own.parity("judge", "trace.npz").check(
+        2,
+        "trace.npz was made with threads = 2, and the suite has 1 now",
+        "make the bundle again with `parity bundle`",
+    )
+
+
 def test_traces_of_two_devices_make_one_table_and_one_page(traced, tmp_path):
     with_about(traced, tmp_path / "phone.npz", name="phone")
     own = traced.branch(tmp_path / "two")
@@ -299,6 +312,29 @@ def test_a_dump_without_a_sample_of_the_case_says_how_to_name_it(
         2,
         f"{tmp_path} has the samples ['mine']",
         "call its folders like the samples that it has",
+    )
+
+
+def test_a_dump_with_a_sample_of_another_name_is_refused(traced, output, tmp_path):
+    for folder, value in (("realistic-0", output), ("realistic_1", 0 * output)):
+        (tmp_path / folder).mkdir()
+        np.save(tmp_path / folder / "sample.npy", value)
+
+    traced.parity("judge", str(tmp_path), "--case", CASES[0]).check(
+        2,
+        f"{tmp_path} has the samples ['realistic-0', 'realistic_1']",
+        "call its folders like the samples that it has",
+    )
+
+
+def test_a_dump_with_two_arrays_for_one_output_is_refused(traced, output, tmp_path):
+    """The harness cannot know which of them is the output."""
+    dump = folder_of(tmp_path, {"mine": 0 * output, "sample": output})
+    (tmp_path / "names.toml").write_text('mine = "sample"\n')
+
+    names = ("--names", str(tmp_path / "names.toml"))
+    traced.parity("judge", str(dump), "--case", CASES[0], *names).check(
+        2, "two arrays that are 'sample' of realistic-0, 'mine' and 'sample'"
     )
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.plugin.project import PYTEST
+from tests.plugin.project import PARITY, PYTEST
 
 _UNRELATED = """
 import pytest
@@ -37,6 +37,20 @@ def test_a_stage_without_an_answer_is_2_and_a_failure_of_another_test_1(quick):
     for ended in (alone, beside):
         assert ended.has("vae_decoder/onnxruntime/fp32   timed-out")
         assert ended.has("raise timeout_s under [limits]")
+
+
+def test_an_installed_runtime_that_lacks_a_package_is_2_and_not_skipped(
+    passing, tmp_path, monkeypatch
+):
+    lacking = 'raise ModuleNotFoundError("no flatbuffers", name="flatbuffers")'
+    (tmp_path / "flatbuffers.py").write_text(lacking)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    project = passing[0].branch(tmp_path / "project")
+
+    ended = project.run(*PARITY, "run")
+
+    ended.check(2, "✓ vae_decoder/onnxruntime/fp32", "vae_decoder/mnn/fp32", "absent")
+    assert ended.has("ModuleNotFoundError: no flatbuffers")
 
 
 def test_a_test_that_fails_after_parity_held_is_1(quick):

@@ -133,6 +133,10 @@ def other_division(report):
             ),
             "differ in parity.toml, ",
         ),
+        (
+            lambda report: report["suites"][0].update(checkpoint="a/b at c0ffee"),
+            "differ in the checkpoint, ",
+        ),
         (lambda report: report.update(tier="strict"), "differ in tier, "),
     ],
 )

@@ -15,13 +15,13 @@ from datetime import date
 from harness.core.outcome import CANNOT_TELL, NO_PARITY, PARITY, Outcome
 from harness.core.pipeline import PAIRS
 from harness.core.record import Key
-from harness.core.text import INDENT, Line, count, floors_explained, wrapped
+from harness.core.text import INDENT, Line, count, few, floors_explained, wrapped
 from harness.judge.case import CaseVerdict, skipped
 from harness.judge.known_gaps import Gap
 from harness.judge.run import gate_code
 from harness.report.run_diff import SHOWN, also, and_more, listed, notes, totals
 from harness.report.runs.baseline import Baseline
-from harness.report.runs.diff import Diff, RunChange
+from harness.report.runs.diff import Diff, RunChange, rows_of
 from harness.report.runs.thresholds import Change
 
 SHIP, DO_NOT_SHIP, CANNOT_SAY = PARITY, NO_PARITY, CANNOT_TELL
@@ -121,18 +121,22 @@ def decide(
         for case, one in baseline.report.cases.items()
         for what, end in one.ends.items()
     }
+    unseen = {name: _unseen(baseline, name, v) for name, v in failing.items()}
     # Somebody accepted this failure, and no other one of the same check.
     kept = {
         name
         for name, verdict in failing.items()
         if name in baseline.accepted.failing
         and name not in worse
+        and not unseen[name]
         and verdict.outcome is not Outcome.STALE_GAP
         and verdict.outcome.value == was.get(name)
     }
     reasons = [
         Reason(
-            name=name, kind=verdict.outcome.value, words=_why(verdict, worse.get(name))
+            name=name,
+            kind=verdict.outcome.value,
+            words=_why(verdict, worse.get(name), unseen[name]),
         )
         for name, verdict in failing.items()
         if name not in kept
@@ -168,11 +172,28 @@ def decide(
     )
 
 
-def _why(verdict: CaseVerdict, finding: RunChange | None) -> str:
+def _unseen(baseline: Baseline, name: str, verdict: CaseVerdict) -> list[str]:
+    """Return the samples that fail, and that the baseline accepted without a result.
+
+    The list is empty where the baseline did not accept a failure of this check.
+    """
+    case, _, what = name.rpartition("/")
+    if name not in baseline.accepted.failing:
+        return []
+    there = {row.sample for row in rows_of(baseline.report.cases[case].record, what)}
+    failing = (j.row.sample for j in verdict.rows if not j.verdict.passed)
+    return [one for one in dict.fromkeys(failing) if one not in there]
+
+
+def _why(
+    verdict: CaseVerdict, finding: RunChange | None, unseen: Collection[str]
+) -> str:
     """Return why a check fails, where it first fails, and its earlier result."""
     words = verdict.reason
     if verdict.first is not None and verdict.outcome is not Outcome.STALE_GAP:
         words += f"; first at {verdict.first.row.place}"
+    if unseen:
+        words += f"; the accepted run did not have {few(list(unseen))}"
     # A check that passed in the baseline may give its reason as the change too.
     if finding and finding.words not in words:
         words += f"; {finding.words}"

@@ -323,7 +323,7 @@ def output_rows(
                 sample=sample,
                 what=OUTPUTS,
                 probe=name,
-                position=len(trace.places) + index,
+                position=index,
                 op="output",
                 module="",
                 comparison=found,

@@ -180,6 +180,7 @@ def write_bundle(  # noqa: PLR0917  # a task takes its arguments by position
         "layers": layers,
         "outputs": outputs,
         "samples": samples,
+        "settings": device.settings,
         "files": recorder.files,
         "entries": recorder.entries,
         "calls": recorder.calls,

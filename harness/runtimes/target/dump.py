@@ -39,17 +39,26 @@ def as_trace(path: Path, case: Case, names: Path | None, into: Path) -> dict[str
     in the dump to the case's; None for equal names. `into` is the path of the trace.
 
     Raises:
-        SuiteError: The dump cannot be read, or lacks an output.
+        SuiteError: The dump cannot be read, lacks an output, or has two arrays for one.
 
     """
     ours = _names(names)
     outputs = [spec.name for spec in case.component.outputs]
     first = case.samples[0].id
     trace = bundle_run.BundleTrace(outputs, whole=True)
+    seen: dict[tuple[str, str], str] = {}
     for sample, name, array in _arrays(path):
-        known = ours.get(name, name)
-        kind = bundle_run.OUTPUTS if known in outputs else "layers"
-        trace.add(kind, sample or first, known, array)
+        place = sample or first, ours.get(name, name)
+        if place in seen:
+            msg = (
+                f"{path} has two arrays that are {place[1]!r} of {place[0]}, "
+                f"{seen[place]!r} and {name!r}; leave one out, or give it another name "
+                "with --names."
+            )
+            raise SuiteError(msg)
+        seen[place] = name
+        kind = bundle_run.OUTPUTS if place[1] in outputs else "layers"
+        trace.add(kind, *place, array)
     has = dict.fromkeys(value["sample"] for value in trace.values)
     for sample in has:
         there = {value["name"] for value in trace.values if value["sample"] == sample}

@@ -13,7 +13,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tokenize import TokenError
 from typing import Any
@@ -125,7 +125,7 @@ class Traced(AbstractContextManager["Traced"]):
     """A deployed file whose values a trace has.
 
     Raises:
-        StageError: The trace is of another file.
+        StageError: The trace is of another file, or was made with other settings.
 
     """
 
@@ -156,6 +156,7 @@ class Traced(AbstractContextManager["Traced"]):
                 "there."
             )
             raise StageError(msg, outcome=Outcome.LOAD)
+        self._check_settings(device)
         declared = runtime(backend)
         # The runtime says there whether it used the precision that was asked for.
         os.write(2, self._about["log"].encode())
@@ -171,6 +172,22 @@ class Traced(AbstractContextManager["Traced"]):
                 ("trace", self._file.name),
             ),
         )
+
+    def _check_settings(self, device: Device) -> None:
+        """Refuse a trace that was made with other settings than the suite has now."""
+        there = self._about.get("settings")
+        if there is None:  # a dump, or a trace of an earlier version
+            return
+        now = json.loads(json.dumps(replace(device, target=None).settings))
+        for name in {**there, **now}:
+            one, two = there.get(name), now.get(name)
+            if one != two:
+                msg = (
+                    f"{self._file.name} was made with {name} = {json.dumps(one)}, and "
+                    f"the suite has {json.dumps(two)} now; make the bundle again with "
+                    "`parity bundle`, and run it there."
+                )
+                raise StageError(msg, outcome=Outcome.LOAD)
 
     def run(self, feeds: Feeds) -> dict[str, np.ndarray]:
         """Return the outputs of the sample that has these inputs."""

@@ -58,16 +58,45 @@ def test_another_version_of_a_tool_remakes_what_it_made(
     assert digests(given, kind) != before
 
 
-def test_a_runtime_built_again_under_its_version_remakes_its_files(
-    given, monkeypatch, forget
+@pytest.mark.parametrize("kind", TOOLS)
+def test_a_tool_built_again_under_its_version_remakes_what_it_made(
+    given, monkeypatch, kind, forget
 ):
-    before = digests(given, "mnn")
+    before = digests(given, kind)
 
     forget()
     built = SimpleNamespace(read_text=lambda _: "MNN/lib.so,sha256=another,1")
     monkeypatch.setattr(keys, "distribution", lambda _: built)
 
-    assert digests(given, "mnn") != before
+    assert digests(given, kind) != before
+
+
+@pytest.mark.parametrize(
+    ("record", "is_other"),
+    [
+        ("my_layers.py,sha256=another,1\n", True),
+        ("my_layers.py,sha256=one,1\n../../bin/show,sha256=another,1\n", False),
+    ],
+    ids=["other code", "a script of another environment"],
+)
+def test_a_package_that_a_recipe_imports_may_be_built_again(
+    record, is_other, tmp_path, monkeypatch, forget
+):
+    site = tmp_path / "site-packages"
+    about = site / "my_layers-1.0.dist-info"
+    about.mkdir(parents=True)
+    (tmp_path / "my_net.py").write_text("import my_layers")
+    (site / "my_layers.py").write_text("")
+    (about / "METADATA").write_text("Name: my-layers\nVersion: 1.0\n")
+    (about / "RECORD").write_text("my_layers.py,sha256=one,1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(site)
+
+    before = keys._recipe_code("my_net")
+    (about / "RECORD").write_text(record)
+    forget()
+
+    assert (keys._recipe_code("my_net") != before) is is_other
 
 
 def test_a_library_of_a_native_converter_remakes_its_files(given, tmp_path):

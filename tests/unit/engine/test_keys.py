@@ -293,6 +293,7 @@ def test_whatever_decides_nothing_is_in_no_key(given, kind, path, value):
         *((name, "unet") for name in ("config.json", "model.safetensors")),
         *((name, "unet") for name in ("merges.txt", "spiece.model", "words.vocab")),
         *((name, "my_net") for name in ("net.pt", "net.npz", "pytorch_model.bin")),
+        *((name, "my_net") for name in ("best.pth.tar", "net.pickle", "net.onnx.data")),
     ],
 )
 def test_a_checkpoint_is_its_configuration_weights_and_words(

@@ -117,6 +117,17 @@ def test_weights_are_loaded_as_they_were_saved(tmp_path):
         assert torch.equal(weight, loaded.state_dict()[name])
 
 
+def test_weights_that_the_network_does_not_read_are_refused(tmp_path):
+    shutil.copytree(DIGITS / "vae", tmp_path / "vae")
+    config = tmp_path / "vae" / "config.json"
+    told = json.loads(config.read_text())
+    config.write_text(json.dumps({**told, "layers_per_block": 0}))
+
+    says = r"52 weights that AutoencoderKL .* decoder.up_blocks.0.resnets.1.conv1.bias"
+    with pytest.raises(SuiteError, match=says):
+        load_network(Source(path=tmp_path), "vae", "AutoencoderKL")
+
+
 @pytest.mark.parametrize("name", discover(SOURCE))
 def test_an_option_that_a_recipe_has_not_is_refused(name):
     with pytest.raises(SuiteError, match="unknown option 'no_such'"):

@@ -7,11 +7,23 @@ import pytest
 
 from harness.commands.tune.record import TriedInput
 from harness.commands.tune.worst import kept, pruned_text, worst_inputs_text
-from harness.core.case import VARIED
+from harness.core.case import (
+    VARIED,
+    Case,
+    Device,
+    ExportSettings,
+    Sample,
+    Variant,
+)
 from harness.core.errors import SuiteError
 from harness.core.outcome import Outcome
 from harness.judge.known_gaps import Gap
-from harness.suite.extra_inputs import load_worst_inputs, unknown_cases
+from harness.suite.extra_inputs import (
+    load_worst_inputs,
+    unknown_cases,
+    with_worst,
+)
+from tests.unit import nets
 from tests.unit.reports import CASE, output
 from tests.unit.tunings import case_of, sample, tuning_of
 
@@ -110,6 +122,23 @@ def test_a_wrong_entry_is_one_sentence_with_its_line(tmp_path, old, new, message
 
     with pytest.raises(SuiteError, match=rf"worst_inputs.toml:\d+: .*{message}"):
         load_worst_inputs(path, [CASE])
+
+
+def test_a_label_that_is_a_sample_of_the_case_is_refused(tmp_path):
+    path = tmp_path / "worst_inputs.toml"
+    path.write_text(
+        ENTRY.replace("varied-1", "realistic-0").replace(CASE, "blocks/mnn/fp32")
+    )
+    case = Case(
+        component=nets.BLOCKS,
+        export=ExportSettings(),
+        variant=Variant(name="fp32", backend="mnn", kind="fp32"),
+        device=Device(),
+        samples=(Sample(profile="realistic", index=0, shapes=(("batch", 2),)),),
+    )
+
+    with pytest.raises(SuiteError, match="has a sample 'realistic-0' of its own"):
+        with_worst([case], path)
 
 
 def test_a_case_that_left_the_suite_is_passed_over_and_found(tmp_path):

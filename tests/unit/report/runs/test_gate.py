@@ -236,3 +236,23 @@ def test_the_page_fits_and_its_markdown_has_every_reason(tmp_path):
     text = gate_markdown(decision)
     assert text.startswith("## DO NOT SHIP   2026-11-21T10-00-00\n")
     assert [text.count(f"  {n}  {CASE}/") for n in (1, 2, 3)] == [1, 1, 1]
+
+
+def test_a_failure_of_a_sample_that_the_accepted_run_did_not_have_does_not_ship(
+    tmp_path,
+):
+    before = record(output(99))
+    after = record(output(99), output(10_000, sample="s-1"))
+    about = {"verdicts": [verdict(f"{CASE}/outputs", "exceeds")], "why": "only a demo"}
+
+    decision = decided(before, after, tmp_path, **about)
+
+    assert decision.code == DO_NOT_SHIP
+    assert kinds(decision) == [(f"{CASE}/outputs", "exceeds")]
+    assert "the accepted run did not have s-1" in decision.reasons[0].words
+
+
+def test_a_sample_that_is_new_leaves_the_others_compared(tmp_path):
+    after = record(output(2), output(2, sample="s-1"))
+
+    assert decided(record(output(2)), after, tmp_path).code == SHIP

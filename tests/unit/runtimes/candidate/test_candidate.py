@@ -132,6 +132,23 @@ def test_a_boolean_output_may_be_numbers_of_0_and_1(reading, tmp_path):
     assert (row.comparison.actual_dtype, row.comparison.max_abs) == ("bool", 0.0)
 
 
+def test_an_output_has_one_position_in_all_samples(reading, tmp_path):
+    """Of several samples, the earliest position says what diverges first."""
+    positions = []
+    for layers in ((), ("tokens", "scores")):
+        folder = tmp_path / str(len(layers))
+        folder.mkdir()
+        writer = TraceWriter(folder)
+        for name in (*layers, OUTPUT + "truth"):
+            writer.add(name, TRUTH)
+        writer.close({})
+        made = {"truth": TRUTH}
+        (row,) = candidate.output_rows(reading.sample, made, open_trace(folder))
+        positions.append(row.position)
+
+    assert positions == [0, 0]
+
+
 def test_a_complex_value_is_not_compared(reading, tmp_path):
     """An exporter writes it as pairs of real numbers."""
     writer = TraceWriter(tmp_path)
