@@ -21,6 +21,7 @@ from harness.commands.options import (
     out_path,
 )
 from harness.core.errors import SuiteError
+from harness.core.text import few
 
 if TYPE_CHECKING:
     from harness.core.case import Case
@@ -175,6 +176,9 @@ def traced_case(
             f"{[sample.id for sample in one.samples]}; {remedy}."
         )
         raise SuiteError(msg)
+    if lacking := [sample.id for sample in one.samples if sample.id not in has]:
+        others = f"{one.id} is judged on the other samples"
+        click.echo(f"{given} has no values of {few(lacking)}, so {others}.")
     try:
         target = target_of(name or told["name"], trace=str(path.absolute()))
     except SpecError as error:

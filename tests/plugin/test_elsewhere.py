@@ -327,6 +327,17 @@ def test_a_dump_with_a_sample_of_another_name_is_refused(traced, output, tmp_pat
     )
 
 
+def test_the_samples_that_a_dump_lacks_are_named(traced, output, tmp_path):
+    dump = folder_of(tmp_path, {"sample": output})
+    own = traced.branch(tmp_path / "own")
+    own.change("parity.toml", "realistic = 1", "realistic = 2")
+
+    own.parity("judge", str(dump), "--case", CASES[0]).check(
+        0,
+        f"has no values of realistic-1, so {CASES[0]} is judged on the other samples",
+    )
+
+
 def test_a_dump_with_two_arrays_for_one_output_is_refused(traced, output, tmp_path):
     """The harness cannot know which of them is the output."""
     dump = folder_of(tmp_path, {"mine": 0 * output, "sample": output})
