@@ -1,6 +1,7 @@
 """A store that is filled once, and the runs that several tests read."""
 
 import os
+import sys
 
 import fsspec
 import pytest
@@ -26,7 +27,7 @@ def store(tmp_path_factory):
 def passing(store, tmp_path_factory):  # noqa: ARG001  # which it fills
     """A run in which every case agrees; it makes what the store lacks."""
     project = write_project(tmp_path_factory.mktemp("passing"))
-    return project, project.pytest()
+    return project, project.start_pytest()
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +35,7 @@ def failing(passing, tmp_path_factory):  # noqa: ARG001  # it fills the store
     """A run in which one case of three differs, with a JUnit file."""
     project = write_project(tmp_path_factory.mktemp("failing"))
     project.tighten()
-    return project, project.pytest("--junitxml=junit.xml")
+    return project, project.start_pytest("--junitxml=junit.xml")
 
 
 @pytest.fixture
@@ -50,11 +51,17 @@ def quick(project):
     return project
 
 
+@pytest.fixture
+def without_mnn(monkeypatch):
+    """MNN looks as if it were not installed."""
+    monkeypatch.setitem(sys.modules, "MNN", None)
+
+
 @pytest.fixture(scope="session")
 def drawn(store, tmp_path_factory):  # noqa: ARG001  # which it fills
     """A run of a component and a pipeline that agree, with a JUnit file."""
     project = write_drawing(tmp_path_factory.mktemp("drawn"))
-    return project, project.pytest("--junitxml=junit.xml")
+    return project, project.start_pytest("--junitxml=junit.xml")
 
 
 @pytest.fixture(scope="session")

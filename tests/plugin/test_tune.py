@@ -177,9 +177,9 @@ def test_what_would_change_is_shown_and_nothing_is_written(tuned):
     assert not (project.path / "worst_inputs.toml").exists()
 
 
+@pytest.mark.usefixtures("without_mnn")  # so that nothing could run
 def test_a_record_proposes_without_running_and_what_it_writes_is_kept(copy):
     before = (copy.path / "tolerances.toml").read_text()
-    copy.hide("MNN")  # so that nothing could run
 
     copy.parity("tune", "--from", "last", "--suite", ".", "--write").check(0)
 
