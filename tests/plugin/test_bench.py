@@ -2,16 +2,16 @@
 
 import json
 import sys
-from pathlib import Path
 
 import pytest
 
+from tests.places import ROOT
 from tests.plugin.project import CASES, rewrite
 
 pytestmark = pytest.mark.slow
 
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
-PAGE = Path(__file__).parents[2] / "docs" / "ci.md"
+PAGE = ROOT / "docs" / "ci.md"
 BENCH = PAGE.read_text(encoding="utf-8").partition("```python\n")[2].partition("```")[0]
 
 

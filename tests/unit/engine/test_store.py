@@ -18,6 +18,7 @@ from harness.core.digest import digest_file, digest_tree, digest_value
 from harness.core.entry import Entry
 from harness.core.errors import SpecError, StoreError
 from harness.engine.store import Store, limit_bytes, local_root, stored_bytes
+from tests.places import ROOT
 
 KEY = {"component": "unet", "opset": 18}
 
@@ -68,7 +69,7 @@ def maker(root: Path, body: str, *prefix: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])},
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
 
 

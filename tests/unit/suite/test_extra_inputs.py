@@ -1,7 +1,6 @@
 """Inputs that a tuning keeps are written beside the suite, and run with it."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -12,6 +11,7 @@ from harness.core.errors import SuiteError
 from harness.core.outcome import Outcome
 from harness.judge.known_gaps import Gap
 from harness.suite.extra_inputs import load_worst_inputs, unknown_cases
+from tests.places import DIGITS
 from tests.unit.reports import CASE, output
 from tests.unit.tunings import case_of, sample, tuning_of
 
@@ -77,7 +77,7 @@ def test_cases_that_were_not_tuned_again_keep_theirs(tmp_path):
 
 
 def test_what_is_written_again_unchanged_is_the_same_text():
-    digits = Path(__file__).parents[3] / "fixtures" / "digits" / "worst_inputs.toml"
+    digits = DIGITS / "worst_inputs.toml"
 
     assert pruned_text(digits, ()) == digits.read_text()
 
