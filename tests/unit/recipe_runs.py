@@ -1,6 +1,7 @@
 """Draw a component's inputs, and run the network that its recipe builds."""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -42,6 +43,16 @@ def answers(
     with torch.no_grad():
         made = module(*tensors(feeds))
     return made if isinstance(made, tuple) else (made,)
+
+
+def check_signature(
+    part: Component, outputs: Sequence[torch.Tensor], shapes: Mapping[str, int]
+) -> None:
+    """Check that outputs are finite, and have a component's shapes and dtypes."""
+    for spec, value in zip(part.outputs, outputs, strict=True):
+        made = tuple(value.shape), str(value.dtype)
+        assert made == (spec.bind(shapes), f"torch.{spec.dtype}"), (spec, made)
+        assert value.isfinite().all(), spec
 
 
 def network_of(part: Component) -> torch.nn.Module:
