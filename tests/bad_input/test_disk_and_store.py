@@ -89,16 +89,3 @@ def test_a_store_that_is_a_file_is_named(empty):
 
     assert ended.code == 2
     assert ended.sentence("cannot be used", str(empty.store), "PARITY_STORE")
-
-
-def test_a_report_that_a_newer_version_wrote_is_not_judged(empty):
-    empty.write("vae_decoder")
-    folder = empty.runs / "2026-01-31T12-00-00"
-    folder.mkdir(parents=True)
-    report = {"schema": 99, "id": folder.name, "exit_code": 2}
-    (folder / "report.json").write_text(json.dumps(report), encoding="utf-8")
-
-    ended = empty.run("last", command="show")
-
-    assert ended.code == 2
-    assert ended.sentence("schema 99", "run again")

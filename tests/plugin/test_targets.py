@@ -61,12 +61,6 @@ onnxruntime.InferenceSession = Old
 """
 BROKEN = {
     "no command": (["no-such-emulator"], "absent", "which cannot be run"),
-    "no Python": (
-        ["true"],
-        "absent",
-        "ended with exit code 0 before a Python answered",
-    ),
-    "no numpy": ([sys.executable, "-S", "-I"], "absent", "has no numpy"),
     "old runtime": (
         ["env", "PYTHONPATH=.", sys.executable],
         "load",
