@@ -35,7 +35,7 @@ def failing(passing, tmp_path_factory):  # noqa: ARG001  # it fills the store
     """A run in which one case of three differs, with a JUnit file."""
     project = write_project(tmp_path_factory.mktemp("failing"))
     project.tighten()
-    return project, project.start_pytest("--junitxml=junit.xml")
+    return project, project.pytest("--junitxml=junit.xml")
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def without_mnn(monkeypatch):
 def drawn(store, tmp_path_factory):  # noqa: ARG001  # which it fills
     """A run of a component and a pipeline that agree, with a JUnit file."""
     project = write_drawing(tmp_path_factory.mktemp("drawn"))
-    return project, project.start_pytest("--junitxml=junit.xml")
+    return project, project.pytest("--junitxml=junit.xml")
 
 
 @pytest.fixture(scope="session")

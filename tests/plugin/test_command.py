@@ -8,7 +8,7 @@ import pytest
 
 from harness.commands.cli import cli
 from harness.engine.run_folder import SCHEMA
-from tests.plugin.project import CASES, PARITY, Project, called, write_project
+from tests.plugin.project import CASES, Project, called, write_project
 
 
 def test_run_has_a_line_a_case_and_the_same_summary(project, failing):
@@ -214,12 +214,3 @@ def every(command, words=()):
 )
 def test_every_command_explains_itself(tmp_path, words):
     called(tmp_path, *words, "--help").check(0, " ".join(("Usage: parity", *words)))
-
-
-def test_the_package_is_a_program_whose_doctor_answers_with_a_line_each(quick):
-    ended = quick.run(*PARITY, "doctor")
-
-    assert ended.code in {0, 1, 2}, ended.text
-    assert ended.has("onnxruntime")
-    assert ended.has("MNN")
-    assert not ended.has("Traceback")
