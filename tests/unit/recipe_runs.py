@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import torch
@@ -39,10 +40,15 @@ def answers(
     part: Component, feeds: dict[str, Array], attention: str = ""
 ) -> tuple[torch.Tensor, ...]:
     """Return the outputs of a component for some inputs."""
-    module = recipe_module(part.recipe).build(part, attention)
     with torch.no_grad():
-        made = module(*tensors(feeds))
+        made = _built(part, attention)(*tensors(feeds))
     return made if isinstance(made, tuple) else (made,)
+
+
+@lru_cache(maxsize=8)
+def _built(part: Component, attention: str) -> torch.nn.Module:
+    """Return a network, which neighbouring tests share; no path's files change."""
+    return recipe_module(part.recipe).build(part, attention)
 
 
 def check_signature(
