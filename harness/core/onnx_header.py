@@ -149,11 +149,10 @@ def _header(model: onnx.ModelProto) -> Header:
     tensors = [*_tensors(graph)]
     for function in model.functions:
         tensors += _in_nodes(function.node)
-    files = (_external_data(tensor).get("location", "") for tensor in graph.initializer)
     return Header(
         inputs=inputs,
         outputs=tuple(map(port_of, graph.output)),
-        files=tuple(filter(None, dict.fromkeys(files))),
+        files=weight_files(graph),
         half_bytes=sum(
             2 * prod(tensor.dims)
             for tensor in graph.initializer
@@ -162,6 +161,12 @@ def _header(model: onnx.ModelProto) -> Header:
         rows=_rows_looked_up(graph, [port.name for port in inputs]),
         external=tuple(_external(tensor) for tensor in tensors if tensor.external_data),
     )
+
+
+def weight_files(graph: onnx.GraphProto) -> tuple[str, ...]:
+    """Return the names of the files beside a graph that hold its weights."""
+    files = (_external_data(tensor).get("location", "") for tensor in graph.initializer)
+    return tuple(filter(None, dict.fromkeys(files)))
 
 
 def port_of(value: onnx.ValueInfoProto) -> Port:

@@ -1,6 +1,5 @@
 """A full disk, and stores and reports that cannot be used, end in one sentence."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -68,19 +67,6 @@ def test_reports_that_do_not_fit_on_the_disk_end_in_could_not_tell(project, smal
     assert not list(disk.glob("runs/*/report.json"))
 
 
-def test_a_store_that_a_newer_version_wrote_is_left_untouched(project):
-    mark = project.store / "store.json"
-    mark.write_text(json.dumps({"schema": 2}), encoding="utf-8")
-    before = sorted(project.store.rglob("*"))
-
-    ended = project.run()
-
-    assert ended.code == 2
-    assert ended.sentence("schema 2", "left untouched", "newer harness")
-    assert sorted(project.store.rglob("*")) == before
-    assert mark.read_text(encoding="utf-8") == '{"schema": 2}'
-
-
 def test_a_store_that_is_a_file_is_named(empty):
     empty.write("vae_decoder")
     empty.store.write_text("", encoding="utf-8")
@@ -89,16 +75,3 @@ def test_a_store_that_is_a_file_is_named(empty):
 
     assert ended.code == 2
     assert ended.sentence("cannot be used", str(empty.store), "PARITY_STORE")
-
-
-def test_a_report_that_a_newer_version_wrote_is_not_judged(empty):
-    empty.write("vae_decoder")
-    folder = empty.runs / "2026-01-31T12-00-00"
-    folder.mkdir(parents=True)
-    report = {"schema": 99, "id": folder.name, "exit_code": 2}
-    (folder / "report.json").write_text(json.dumps(report), encoding="utf-8")
-
-    ended = empty.run("last", command="show")
-
-    assert ended.code == 2
-    assert ended.sentence("schema 99", "run again")

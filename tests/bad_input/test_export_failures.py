@@ -72,12 +72,6 @@ NETS = {
         outcome="export",
         facts=("dynamo", "aten.linalg_eig", "eigenvalues_net.py:13", "torchscript"),
     ),
-    "eigenvalues_by_torchscript": Net(
-        forward="return torch.linalg.eigvals(self.linear(x)).abs().unsqueeze(1) + x",
-        outcome="export",
-        settings='exporter = "torchscript"\nopset = 17',
-        facts=("aten::linalg_eigvals", "eigenvalues_by_torchscript_net.py:13"),
-    ),
     "custom_operator": Net(
         forward="return torch.ops.mine.doubled(self.linear(x))",
         outcome="export",
@@ -92,12 +86,6 @@ NETS = {
         forward='raise ValueError("only squares, please")',
         outcome="export",
         facts=("only squares, please", "raises_net.py:13"),
-    ),
-    "other_opset": Net(
-        forward="return self.linear(x)",
-        outcome="export",
-        settings="opset = 99",
-        facts=("cannot write opset 99", "it takes 18"),
     ),
     "does_not_fit": Net(
         forward="return torch.linalg.eigvals(self.linear(x)).abs() + x",
@@ -164,8 +152,8 @@ MEASURED = {
 }
 
 
-def write_nets(project, nets):
-    """Write a recipe for each network, and a suite that has them all."""
+def run_of(project, nets):
+    """Write a recipe for each network, and run a suite that has them all."""
     more = ""
     for name, net in nets.items():
         text = RECIPE.format(
@@ -179,13 +167,12 @@ def write_nets(project, nets):
     project.write(
         *nets, shapes="batch = 2", backends="[backend.onnxruntime]", more=more
     )
+    return project, project.run()
 
 
 @pytest.fixture(scope="module")
 def refused(new_project):
-    project = new_project()
-    write_nets(project, NETS)
-    return project, project.run()
+    return run_of(new_project(), NETS)
 
 
 def test_networks_that_cannot_be_exported_end_in_could_not_tell(refused):
@@ -208,9 +195,7 @@ def test_why_a_network_cannot_be_exported_is_one_sentence(refused, name):
 
 @pytest.fixture(scope="module")
 def meaningless(new_project):
-    project = new_project()
-    write_nets(project, MEASURED)
-    return project, project.run()
+    return run_of(new_project(), MEASURED)
 
 
 def test_outputs_that_say_nothing_are_no_parity(meaningless):

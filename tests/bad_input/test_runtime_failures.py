@@ -232,7 +232,7 @@ def test_a_connection_that_stalls_while_a_value_comes_ends_in_time(project):
         "vae_decoder",
         backends='[backend.onnxruntime]\ntargets = ["here", "far"]\n'
         f"[target.far]\ncommand = {json.dumps(command)}",
-        timeout_s=30,
+        timeout_s=15,
     )
 
     ended = project.run()
@@ -241,4 +241,4 @@ def test_a_connection_that_stalls_while_a_value_comes_ends_in_time(project):
     assert ended.code == 2
     assert outcomes["vae_decoder/onnxruntime/fp32@far/outputs"] == "timed-out"
     assert outcomes["vae_decoder/onnxruntime/fp32/outputs"] == "within"
-    assert ended.sentence("onnxruntime/fp32@far", "30 s")
+    assert ended.sentence("onnxruntime/fp32@far", "15 s")

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-SCRIPTS = Path(__file__).parents[2] / "fixtures" / "exported" / "mnn_scripts"
+from tests.places import EXPORTED
+
+SCRIPTS = EXPORTED / "mnn_scripts"
 BESIDE = {"onnx": "vae_decoder/model.onnx.data", "mnn": "vae_decoder.mnn.weight"}
 BOUNDS = '[{}]\noutputs = "standard"\nlayers = "relaxed"\n'
 SHAPES = "batch = 1\nheight = 8\nwidth = 8"

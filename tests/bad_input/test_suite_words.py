@@ -1,6 +1,7 @@
-"""A word that means nothing here ends the run before it starts."""
+"""A word that means nothing here ends the run before it starts.
 
-import json
+`tests/unit/suite/test_suite.py` has every other word, and what is said of it.
+"""
 
 import pytest
 
@@ -11,24 +12,6 @@ WORDS = {
         "parity.toml:13",
         '"rocm"',
     ),
-    "opset": ({"more": "[export]\nopset = 13"}, "parity.toml", "opset 14 or newer"),
-    "variant": (
-        {"backends": '[backend.mnn]\nvariants = ["int8"]'},
-        "parity.toml:13",
-        "unknown 'int8' in 'variants'",
-    ),
-    "exporter": (
-        {"more": '[export]\nexporter = "dinamo"'},
-        "did you mean 'dynamo'?",
-        '"dinamo"',
-    ),
-    "profile": (
-        {"backends": '[backend.mnn]\n[variant.mnn.fp32]\nprofiles = ["uniform"]'},
-        "'uniform'",
-        "unit-normal",
-    ),
-    "key": ({"more": "[export]\nopsett = 18"}, "did you mean 'opset'?", "'opsett'"),
-    "size": ({"shapes": "batch = 0\nheight = 4\nwidth = 6"}, "'batch'", "1 or more"),
 }
 
 
@@ -68,42 +51,9 @@ def test_an_unknown_tier_of_the_tolerances_is_named_with_its_line(empty):
     assert empty.reports() == {}
 
 
-# Checkpoints that cannot be one are refused when the suite is read.
-
-
-def source(**keys: object) -> str:
-    return "\n".join(f"{key} = {json.dumps(value)}" for key, value in keys.items())
-
-
-CHECKPOINTS = {
-    "has-no-such-part": ("unet", "", ("parity.toml:1", "'unet'", "text_encoder, vae")),
-    "is-not-there": (
-        "vae_decoder",
-        source(checkpoint="no/such/folder"),
-        ("parity.toml:3", "no/such/folder", "no such folder"),
-    ),
-    "is-another-folder": (
-        "vae_decoder",
-        source(checkpoint="."),
-        ("not a diffusers checkpoint", "model_index.json"),
-    ),
-}
-
-
-@pytest.mark.parametrize("name", CHECKPOINTS)
-def test_a_checkpoint_that_cannot_be_used_is_named(empty, name):
-    component, written, facts = CHECKPOINTS[name]
-    empty.write(component, source=written)
-
-    ended = empty.run()
-
-    assert ended.code == 2
-    assert ended.sentence(*facts)
-
-
 def test_a_hub_id_without_a_network_says_what_to_do(empty):
     """Twice without one: told to stay off it, and with none to be reached."""
-    empty.write("vae_decoder", source=source(hub="nobody/nothing-here"))
+    empty.write("vae_decoder", source='hub = "nobody/nothing-here"')
     cache = {"HF_HOME": str(empty.folder / "cache")}
 
     empty.env.update(cache)

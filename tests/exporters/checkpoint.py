@@ -6,9 +6,9 @@ from pathlib import Path
 
 from harness.core.case import Source
 from harness.recipes.checkpoint import load_network
+from tests.places import DIGITS, EXPORTED
 
-SOURCE = Path(__file__).parents[2] / "fixtures" / "exported" / "sd"
-DIGITS = Path(__file__).parents[2] / "fixtures" / "digits"
+SOURCE = EXPORTED / "sd"
 OLDER = "text_model."
 """What transformers up to 4 begins the names of CLIP's weights with."""
 

@@ -31,9 +31,8 @@ from tests.exporters.rewritten import Rewritten, saved
 from tests.faults.catalogue import FAULTS
 from tests.faults.catalogue.fault import Fault, InGraph
 from tests.faults.stand import Stand
+from tests.places import FIXTURES, ROOT
 
-ROOT = Path(__file__).parents[2]
-FIXTURES = ROOT / "fixtures"
 KEPT = ROOT / "reports" / "rewrites.json"
 SCRIPT = Path(__file__).with_name("rewrite_with.py")
 TOOLS = ("onnxsim", "onnxslim", "onnxoptimizer", "ort-basic", "ort-extended")

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.exporters.checkpoint import write_checkpoint
+from tests.places import EXPORTED
 from tests.plugin.project import Project
 
 pytestmark = pytest.mark.exporters
 HERE = Path(__file__).parent
-EXPORTED = HERE.parents[1] / "fixtures" / "exported"
 MODEL = ("config.json", "model.safetensors")
 LIMIT_S = 600
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,8 +16,9 @@ from harness.runtimes.diffusion.reference import load_reference, record, torch_n
 from harness.suite.suite import load_suite
 from tests.faults.digits import watched_digits
 from tests.faults.trials import Trials
+from tests.places import ROOT
 
-SCORE = Path(__file__).parents[2] / "reports" / "faults.json"
+SCORE = ROOT / "reports" / "faults.json"
 LIMIT_S = 600.0
 
 

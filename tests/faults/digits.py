@@ -8,7 +8,8 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-DIGITS = Path(__file__).parents[2] / "fixtures" / "digits"
+from tests.places import DIGITS
+
 _SUITE = "parity.toml"
 _CHANGES = (("layers = false", "layers = true"), ("threads = 1", "threads = 2"))
 

@@ -3,7 +3,6 @@
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from harness.core.environment import environment
@@ -11,8 +10,9 @@ from tests.exporters.rewrites import KEPT as REWRITES
 from tests.exporters.rewrites import Tried
 from tests.exporters.rewrites import table as rewrites_table
 from tests.faults.score import Result, share
+from tests.places import ROOT
 
-REPORTS = Path(__file__).parents[2] / "reports"
+REPORTS = ROOT / "reports"
 MACHINES = REPORTS / "machines.json"
 BY_INIT = "init-"
 """How the name of a suite begins that `parity init` wrote."""

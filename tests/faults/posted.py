@@ -46,8 +46,8 @@ from tests.faults.catalogue.fault import InGraph, InSession
 from tests.faults.digits import watched_digits
 from tests.faults.stand import WrappingEngine
 from tests.faults.trials import of_families
+from tests.places import ROOT
 
-ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "reports" / "posted.json"
 MOST_BYTES = 50_000
 WINDOW = 4

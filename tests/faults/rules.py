@@ -13,8 +13,8 @@ import pytest
 
 from harness.engine.host import Host
 from tests.faults.catalogue.fault import Fault, InRule
+from tests.places import ROOT
 
-ROOT = Path(__file__).parents[2]
 PRELOAD = ("pytest", "hypothesis", "numba", "torch")
 LIMIT_S = 120.0
 OPTIONS = (

@@ -2,7 +2,6 @@
 
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -20,6 +19,7 @@ from harness.runtimes.candidate.candidate import output_rows
 from harness.runtimes.session import open_session
 from harness.suite.judge import Judge
 from harness.suite.suite import load_suite
+from tests.places import FIXTURES
 
 pytestmark = pytest.mark.slow
 
@@ -113,7 +113,7 @@ def another_epsilon(model):
 
 @pytest.fixture(scope="session")
 def sd15():
-    return load_suite(Path(__file__).parents[2] / "fixtures" / "sd15")
+    return load_suite(FIXTURES / "sd15")
 
 
 @pytest.mark.parametrize("case", EVERY_CASE)

@@ -44,9 +44,8 @@ from tests.faults.elsewhere import BY_INIT, note_clean
 from tests.faults.trial import said
 from tests.machines import inside
 from tests.machines.machine import ATEN, Machine, machines
+from tests.places import FIXTURES
 
-ROOT = Path(__file__).parents[2]
-FIXTURES = ROOT / "fixtures"
 LARGE = {"sd15", "full_size"}
 SEEDS = (2001, 2002, 2003)
 """Of inputs that no tolerance was set with."""

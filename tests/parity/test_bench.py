@@ -1,13 +1,12 @@
 """How long each component and pipeline takes: `pytest -m "parity and bench"`."""
 
-from pathlib import Path
-
 import pytest
 
 from harness.commands.bench.pytest_items import benches
 from harness.suite.suite import load_suite
+from tests.places import FIXTURES
 
-DIGITS = load_suite(Path(__file__).parents[2] / "fixtures" / "digits")
+DIGITS = load_suite(FIXTURES / "digits")
 
 # The other pipelines differ in their schedulers or draw a hundred pictures.
 TIMED = (*(part.name for part in DIGITS.components), "text2img", "img2img", "canny")

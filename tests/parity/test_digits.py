@@ -1,12 +1,11 @@
 """The embedded Stable Diffusion: its components and a picture, against PyTorch's."""
 
-from pathlib import Path
-
 import pytest
 
 from harness.suite.suite import load_suite
+from tests.places import FIXTURES
 
-DIGITS = load_suite(Path(__file__).parents[2] / "fixtures" / "digits")
+DIGITS = load_suite(FIXTURES / "digits")
 SUBJECTS = {*(part.name for part in DIGITS.components), "text2img"}
 RUNTIMES = {"onnxruntime", "mnn"}
 """What the first minutes are for; the file next door has the rest of the suite."""

@@ -1,13 +1,11 @@
 """Every other family, small, and every other pipeline of digits, against PyTorch."""
 
-from pathlib import Path
-
 import pytest
 
 from harness.suite.suite import load_suite
 from tests.parity import test_digits
+from tests.places import FIXTURES
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
 LARGE = {"sd15", "full_size"}
 """These take hours, and are in the file next door."""
 

@@ -1,12 +1,10 @@
 """Networks at full size, with drawn weights; not part of the short run."""
 
-from pathlib import Path
-
 import pytest
 
 from harness.suite.suite import load_suite
+from tests.places import FIXTURES
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
 SUITES = [FIXTURES / "sd15", *sorted((FIXTURES / "full_size").glob("*/parity.toml"))]
 CHECKS = [
     pytest.param(*check.values, id=f"{suite.name}/{check.id}")

@@ -7,13 +7,11 @@ which processor made it::
     PARITY_STORE=elsewhere tox run -e initialised
 """
 
-from pathlib import Path
-
 import pytest
 
 from harness.commands.cli import main
+from tests.places import FIXTURES
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
 LARGE = {"sd15", "full_size", "exported"}
 """Full sizes need 24 GiB; files of others are compared as they are."""
 

@@ -2,15 +2,14 @@
 
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 
+from tests.places import DIGITS
 from tests.plugin.project import called
 
 pytestmark = pytest.mark.plan
 
-DIGITS = Path(__file__).parents[2] / "fixtures" / "digits"
 WITHIN_DB = 36.0
 WITHIN = ("--within", f"psnr_db={WITHIN_DB:g}", "--pipeline", "hundred")
 """The worst of the search's pictures has 36.8 dB with int8 weights."""

@@ -1,6 +1,7 @@
 """A store that is filled once, and the runs that several tests read."""
 
 import os
+import sys
 
 import fsspec
 import pytest
@@ -26,7 +27,7 @@ def store(tmp_path_factory):
 def passing(store, tmp_path_factory):  # noqa: ARG001  # which it fills
     """A run in which every case agrees; it makes what the store lacks."""
     project = write_project(tmp_path_factory.mktemp("passing"))
-    return project, project.pytest()
+    return project, project.start_pytest()
 
 
 @pytest.fixture(scope="session")
@@ -48,6 +49,12 @@ def quick(project):
     """One with a single case, for what does not depend on the runtime."""
     project.only_onnxruntime()
     return project
+
+
+@pytest.fixture
+def without_mnn(monkeypatch):
+    """MNN looks as if it were not installed."""
+    monkeypatch.setitem(sys.modules, "MNN", None)
 
 
 @pytest.fixture(scope="session")

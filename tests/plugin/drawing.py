@@ -6,12 +6,11 @@ runtime, and a pipeline's cases compare exactly this.
 
 import json
 import shutil
-from pathlib import Path
 
 from harness.commands.init.write import TEST_FILE
+from tests.places import DIGITS
 from tests.plugin.project import Project
 
-DIGITS = Path(__file__).parents[2] / "fixtures" / "digits"
 PIPELINE = "text2img"
 ONNXRUNTIME = f"{PIPELINE}/onnxruntime/fp32"
 MNN = f"{PIPELINE}/mnn/fp32"

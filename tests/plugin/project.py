@@ -87,11 +87,11 @@ CASES = (
     "vae_decoder/mnn/int8-weights",
 )
 # Without other plugins it starts in half the time.
-LEFT_OUT = ("cacheprovider", "hypothesispytest", "benchmark", "anyio")
-PYTEST = (
-    *(sys.executable, "-m", "pytest"),
-    *(word for name in LEFT_OUT for word in ("-p", f"no:{name}")),
-)
+LEFT_OUT = [
+    f"-pno:{name}"
+    for name in ("cacheprovider", "hypothesispytest", "benchmark", "anyio")
+]
+PYTEST = (sys.executable, "-m", "pytest", *LEFT_OUT)
 PARITY = (sys.executable, "-m", "harness")
 MAKING = (
     *("torch", "diffusers", "transformers", "onnx", "onnx_ir", "onnxscript"),
@@ -147,8 +147,9 @@ def parity_without(project, modules, *arguments):
     return project.run(sys.executable, "-c", text)
 
 
-def called(folder, *args):
-    """Run the `parity` command in a folder; an error that it does not expect raises."""
+@contextmanager
+def as_a_command(folder, *words):
+    """Have what runs here find what a new process would: a folder, words, no cache."""
     # A new process would read the files again, and ask for the commit of its folder.
     checkpoint_digest.cache_clear()
     environment.cache_clear()
@@ -157,8 +158,20 @@ def called(folder, *args):
         chdir(folder),
         redirect_stdout(text),
         redirect_stderr(text),
-        patch.object(sys, "argv", ["parity", *args]),
+        patch.object(sys, "argv", [*words]),
+        patch.dict(os.environ, own_environment(), clear=True),
     ):
+        yield text
+
+
+def own_environment():
+    """A user's pytest is no worker, though the one that runs this test may be."""
+    return {name: value for name, value in os.environ.items() if "XDIST" not in name}
+
+
+def called(folder, *args):
+    """Run the `parity` command in a folder; an error that it does not expect raises."""
+    with as_a_command(folder, "parity", *args) as text:
         code = main([*args])
     return Ended(code=code, text=text.getvalue())
 
@@ -248,21 +261,22 @@ class Project:
         rest = rest.replace('"standard"', '"exact"', 2)
         (self.path / "tolerances.toml").write_text(head + table + rest)
 
-    def hide(self, module):
-        """Have one runtime look as if it were not installed."""
-        text = f"import sys\nsys.modules[{module!r}] = None\n"
-        (self.path / "conftest.py").write_text(text)
-
     def collect(self, *args):
         """Collect the tests in this process, or refuse the options."""
-        text = io.StringIO()
-        ours = ("--import-mode=importlib", "-p", "no:cacheprovider", "-p", "no:xdist")
-        with chdir(self.path), redirect_stdout(text), redirect_stderr(text):
-            code = pytest.main([*ours, "--co", "-q", "-m", "parity", *args])
-        sys.modules.pop("test_parity", None)  # the next project has one of its own
-        return Ended(code=code, text=text.getvalue())
+        return self.pytest("--co", "-q", *args)
 
     def pytest(self, *args):
+        """Run pytest in this process, because a new one takes seconds to start."""
+        ours = ("--import-mode=importlib", "-pno:xdist", *LEFT_OUT)
+        with as_a_command(self.path, "pytest", *args) as text:
+            code = pytest.main([*ours, "-m", "parity", *args])
+        for name, module in [*sys.modules.items()]:
+            if str(getattr(module, "__file__", "")).startswith(f"{self.path}{os.sep}"):
+                del sys.modules[name]  # the next project has one of its own
+        return Ended(code=code, text=text.getvalue())
+
+    def start_pytest(self, *args):
+        """Run pytest as a user does, in a process of its own."""
         return self.run(*PYTEST, "-m", "parity", *args)
 
     def parity(self, *args):
@@ -287,8 +301,7 @@ class Project:
             encoding="utf-8",
             timeout=self.limit_s,
             check=False,
-            # A user's pytest is no worker, though the one that runs this test may be.
-            env={k: v for k, v in os.environ.items() if "XDIST" not in k},
+            env=own_environment(),
         )
         return Ended(code=done.returncode, text=done.stdout)
 

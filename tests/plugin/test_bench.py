@@ -2,16 +2,16 @@
 
 import json
 import sys
-from pathlib import Path
 
 import pytest
 
+from tests.places import ROOT
 from tests.plugin.project import CASES, rewrite
 
 pytestmark = pytest.mark.slow
 
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
-PAGE = Path(__file__).parents[2] / "docs" / "ci.md"
+PAGE = ROOT / "docs" / "ci.md"
 BENCH = PAGE.read_text(encoding="utf-8").partition("```python\n")[2].partition("```")[0]
 
 
@@ -41,7 +41,7 @@ def test_the_command_times_every_file_beside_pytorch(project):
 
 
 def test_times_go_into_the_run_of_the_same_suite_where_the_gate_reads_them(project):
-    project.pytest()
+    project.parity("run").check(0)
     before = project.report
 
     project.parity("bench", "onnxruntime", "--rounds", "2").check(0)
@@ -76,7 +76,7 @@ def test_times_go_into_the_run_of_the_same_suite_where_the_gate_reads_them(proje
     ids=["machine", "versions", "files"],
 )
 def test_a_run_of_another_machine_or_build_is_not_added_to(project, change, said):
-    project.pytest()
+    project.parity("run").check(0)
     rewrite(*project.reports, change)
 
     project.parity("bench", CASES[0], "--rounds", "1").check(0, said)
@@ -156,7 +156,7 @@ def test_where_nothing_would_be_reported_it_fails_and_says_so(
 
 
 def test_a_missing_runtime_that_is_required_fails(timed):
-    timed.hide("MNN")
+    (timed.path / "conftest.py").write_text("import sys\nsys.modules['MNN'] = None\n")
     words = ("-m", "parity and bench", "-k", "mnn", "--parity-require=mnn")
 
     timed.run(*PYTEST, *words).check(1, "mnn is not installed, and is required")

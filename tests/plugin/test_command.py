@@ -8,7 +8,7 @@ import pytest
 
 from harness.commands.cli import cli
 from harness.engine.run_folder import SCHEMA
-from tests.plugin.project import CASES, PARITY, Project, called, write_project
+from tests.plugin.project import CASES, Project, called, write_project
 
 
 def test_run_has_a_line_a_case_and_the_same_summary(project, failing):
@@ -150,6 +150,7 @@ def test_show_says_that_the_suite_has_changed_or_moved(failing, tmp_path):
     ("text", "words"),
     [
         ('{"schema": 99}', "has schema 99"),
+        ('{"schema": 99}', "use the version that wrote it, or run again."),
         ("[]", "has schema None"),
         ('{"schema": 1}', "has schema 1"),
         (f'{{"schema": {SCHEMA}}}', "is damaged"),
@@ -159,9 +160,7 @@ def test_show_says_that_the_suite_has_changed_or_moved(failing, tmp_path):
 def test_show_refuses_a_report_it_cannot_read(tmp_path, text, words):
     (tmp_path / "report.json").write_text(text)
 
-    ended = called(tmp_path, "show", "report.json")
-
-    assert (ended.code, words in ended.text) == (2, True), ended.text
+    called(tmp_path, "show", "report.json").check(2, words)
 
 
 def test_init_writes_a_suite_that_can_be_listed(tmp_path):
@@ -215,12 +214,3 @@ def every(command, words=()):
 )
 def test_every_command_explains_itself(tmp_path, words):
     called(tmp_path, *words, "--help").check(0, " ".join(("Usage: parity", *words)))
-
-
-def test_the_package_is_a_program_whose_doctor_answers_with_a_line_each(quick):
-    ended = quick.run(*PARITY, "doctor")
-
-    assert ended.code in {0, 1, 2}, ended.text
-    assert ended.has("onnxruntime")
-    assert ended.has("MNN")
-    assert not ended.has("Traceback")

@@ -5,7 +5,6 @@ import re
 import runpy
 import shlex
 from dataclasses import replace
-from pathlib import Path
 
 import click
 import pytest
@@ -21,8 +20,8 @@ from harness.judge.known_gaps import load_gaps
 from harness.judge.policy import Policy
 from harness.plugin import _OPTIONS
 from harness.suite import schema
+from tests.places import ROOT
 
-ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 WORKFLOW = DOCS / "github-actions.yml"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), WORKFLOW]

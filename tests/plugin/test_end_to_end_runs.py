@@ -17,7 +17,7 @@ def distributed(tmp_path_factory):
     store = project.path / "store"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PARITY_STORE", str(store))
-        return project, project.pytest("-n", "2", "-k", "text2img"), store
+        return project, project.start_pytest("-n", "2", "-k", "text2img"), store
 
 
 def test_two_workers_come_to_the_same_verdicts(distributed):
@@ -73,7 +73,7 @@ def test_a_missing_tolerance_of_mixtures_is_one_table_for_all(drawing):
     )
 
 
-@pytest.mark.usefixtures("store")  # none made
+@pytest.mark.usefixtures("store", "without_mnn")  # no artifact is made
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -87,6 +87,5 @@ def test_a_missing_tolerance_of_mixtures_is_one_table_for_all(drawing):
 )
 def test_a_pipeline_whose_runtime_is_missing_is_2_and_says_so(tmp_path, options, said):
     project = write_drawing(tmp_path)
-    project.hide("MNN")
 
     project.pytest("-k", "text2img and mnn", *options).check(2, *said)

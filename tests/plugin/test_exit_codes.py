@@ -29,7 +29,7 @@ def test_a_difference_is_1(failing):
 def test_a_stage_without_an_answer_is_2_and_a_failure_of_another_test_1(quick):
     quick.change("parity.toml", "timeout_s = 120", "timeout_s = 0.001")
 
-    alone = quick.pytest()
+    alone = quick.start_pytest()
     (quick.path / "test_unrelated.py").write_text(_UNRELATED)
     beside = quick.pytest()
 

@@ -3,7 +3,6 @@
 import hashlib
 import re
 import shutil
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -11,12 +10,12 @@ import pytest
 from onnx import numpy_helper
 from safetensors.numpy import load_file, save_file
 
+from tests.places import EXPORTED
 from tests.plugin import others
 from tests.plugin.project import Project
 
 pytestmark = pytest.mark.slow
 
-EXPORTED = Path(__file__).parents[2] / "fixtures" / "exported"
 SHAPES = "[[shapes]]\nbatch = 2\nheight = 8\nwidth = 12\n"
 HEAD = f"""\
 [source]

@@ -4,17 +4,15 @@ import json
 import re
 import shutil
 import tomllib
-from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 
 from harness.commands.cli import main
 from harness.commands.init.measure import measure
+from tests.places import DIGITS
 
 pytestmark = pytest.mark.slow
-
-DIGITS = Path(__file__).parents[2] / "fixtures" / "digits"
 
 
 @pytest.fixture(scope="module")

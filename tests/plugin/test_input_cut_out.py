@@ -1,16 +1,16 @@
 """The command on a foreign model in whose graph a tool has made an input a constant."""
 
 import shutil
-from pathlib import Path
 
 import pytest
 
+from tests.places import FIXTURES
 from tests.plugin import others
 from tests.plugin.project import Project
 
 pytestmark = pytest.mark.slow
 
-FLUX = Path(__file__).parents[2] / "fixtures" / "flux"
+FLUX = FIXTURES / "flux"
 PAIR = """\
 [[shapes]]
 batch = 2

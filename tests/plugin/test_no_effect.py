@@ -22,9 +22,10 @@ layers = "quantized"
 """
 
 
-@pytest.fixture
-def ran(project):
+@pytest.fixture(scope="module")
+def ran(passing, tmp_path_factory):
     """A run of a decoder without attention, which has nothing to fuse."""
+    project = passing[0].branch(tmp_path_factory.mktemp("no-effect") / "project")
     project.add("parity.toml", VARIANTS)
     project.add("tolerances.toml", TOLERANCES)
     return project, project.parity("run", "mnn/fused-nothing", "mnn/rounded")

@@ -99,9 +99,8 @@ def test_a_program_that_fails_is_2_and_says_so(project):
     ).check(2, "vae_decoder/mnn/fp32   convert", "it is broken")
 
 
+@pytest.mark.usefixtures("without_mnn")
 def test_a_missing_runtime_is_skipped_with_its_reason(project):
-    project.hide("MNN")
-
     project.pytest("--parity-variant=fp32").check(
         0,
         "2 passed, 2 skipped",
@@ -112,15 +111,13 @@ def test_a_missing_runtime_is_skipped_with_its_reason(project):
     assert project.outcomes["vae_decoder/mnn/fp32/outputs"] == "unavailable"
 
 
+@pytest.mark.usefixtures("without_mnn")
 def test_a_run_in_which_everything_is_skipped_is_2(project):
-    project.hide("MNN")
-
     project.pytest("--parity-backend=mnn").check(2, "nothing was compared")
 
 
+@pytest.mark.usefixtures("without_mnn")
 def test_a_missing_runtime_that_is_required_fails(project):
-    project.hide("MNN")
-
     project.pytest("--parity-variant=fp32", "--parity-require=onnxruntime,mnn").check(
         2, "2 failed, 2 passed", "vae_decoder/mnn/fp32   unavailable"
     )

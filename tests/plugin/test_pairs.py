@@ -82,8 +82,11 @@ def drawn(tmp_path_factory):
         "Metadata-Version: 2.1\nName: made_up\nVersion: 1\n"
     )
     (about / "entry_points.txt").write_text(ENTRY)
-    # As a process, which finds the package in its folder.
-    return project, project.run(*PARITY, "run", "--e2e")
+    # As a process, which finds the package in its folder, as do its workers.
+    ended = project.run(*PARITY, "run", "--e2e")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)  # so do commands in this process
+        yield project, ended
 
 
 def of(drawn, name):
@@ -159,7 +162,7 @@ def test_the_worst_pair_is_drawn_again_by_its_prompt_and_seed_alone(drawn, tmp_p
 def test_a_card_has_the_verdict_on_pairs(drawn):
     project, _ = drawn
 
-    assert project.run(*PARITY, "card").code == 0
+    assert project.parity("card").code == 0
 
     text = (project.path / "card" / "card.md").read_text()
     assert re.search(r"`right/.*` \| SHIP after \d+ pictures · picture .* dB", text)
@@ -173,12 +176,12 @@ def test_a_base_install_reads_a_run_with_pairs(drawn, command):
 
     ended = parity_without(project, MAKING, command)
 
-    assert ended.code == project.run(*PARITY, command).code, ended.text
+    assert ended.code == project.parity(command).code, ended.text
     assert "which is not installed" not in ended.text
 
 
 def test_a_case_shows_every_claim_with_its_interval_and_what_it_would_have_seen(drawn):
-    shown = drawn[0].run(*PARITY, "show", "last", "right/onnxruntime/fp32")
+    shown = drawn[0].parity("show", "last", "right/onnxruntime/fp32")
 
     assert shown.has("pairs, claim by claim"), shown.text
     for metric in ("psnr", "ssim"):
@@ -203,7 +206,7 @@ def test_what_cannot_be_measured_is_one_sentence_and_2(drawn, tmp_path, name, sa
     assert verdict["outcome"] == "run"
     assert said in record["failure"]["message"]
     assert "\n" not in record["failure"]["message"]
-    shown = drawn[0].run(*PARITY, "show", "last", f"{name}/onnxruntime/fp32")
+    shown = drawn[0].parity("show", "last", f"{name}/onnxruntime/fp32")
     assert shown.has(said), shown.text
     alone = drawn[0].branch(tmp_path / "alone")
     alone.run(*PARITY, "run", f"{name}/*", "--e2e").check(2, said)

@@ -2,19 +2,18 @@
 
 import json
 import tomllib
-from pathlib import Path
 
 import pytest
 
 from harness.commands.plan.place import FEW, MANY, place_of
 from harness.suite.suite import load_suite
+from tests.places import FIXTURES
 from tests.plugin.drawing import STEPS, write_drawing
 from tests.plugin.project import TOLERANCES, unchanged, write_project
 from tests.unit import browser as chromiums
 
 pytestmark = pytest.mark.slow
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 PROMPTS = FEW + 2
 PLAN = ("plan", "vae_decoder", "--unseen", "2")

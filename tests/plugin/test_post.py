@@ -9,8 +9,8 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from tests.faults.digits import DIGITS
 from tests.faults.posted import ALONE
+from tests.places import DIGITS, FIXTURES
 from tests.plugin.project import called
 
 pytestmark = pytest.mark.slow
@@ -18,7 +18,6 @@ pytestmark = pytest.mark.slow
 CASE = "vae_decoder/mnn/int8-weights"
 STRICT = ("--tier", "strict")
 HALF = '[onnxruntime.half]\noutputs = "relaxed"\nlayers = "relaxed"\n'
-FIXTURES = DIGITS.parent
 FOUND = {
     "gelu": (
         "text_encoder_2/mnn/deploy",

@@ -295,7 +295,7 @@ def test_pytest_runs_two_suites_on_two_nodes(passing, shared, tmp_path):
         test.rename(test.with_name(f"test_{name}.py"))
 
     words = ("--parity-on=ray", f"--parity-store={shared}")
-    project.pytest("one", "two", *words).check(
+    project.start_pytest("one", "two", *words).check(
         0, f"{2 * len(CASES)} of {2 * len(CASES)} cases agree"
     )
 

@@ -28,15 +28,6 @@ def test_one_json_holds_every_case_and_every_check_beside_two_pages(failing):
     assert others == {"report.html", "summary.md"}
 
 
-def test_the_summary_is_markdown_with_a_row_a_case(failing):
-    project, _ = failing
-    (path,) = project.reports
-    text = (path.parent / "summary.md").read_text()
-
-    assert text.count("\n| vae_decoder/") == len(CASES)
-    assert "| vae_decoder/mnn/fp32 | **exceeds** | **exceeds** |" in text
-
-
 def test_a_part_is_reported_alone_and_a_ci_gets_the_summary(quick, monkeypatch):
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(quick.path / "step.md"))
 

@@ -2,7 +2,6 @@
 
 import json
 from copy import deepcopy
-from pathlib import Path
 
 import jsonschema
 import pytest
@@ -12,10 +11,9 @@ from harness.commands.bench.timing import Round, Subject, Timing
 from harness.core.environment import environment
 from harness.engine.run_folder import SCHEMA
 from harness.suite.suite import load_suite
+from tests.places import DIGITS, ROOT
 
-ROOT = Path(__file__).parents[2]
 PATH = ROOT / "docs" / "report.schema.json"
-DIGITS = ROOT / "fixtures" / "digits"
 
 
 @pytest.fixture(scope="module")

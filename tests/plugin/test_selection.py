@@ -1,7 +1,5 @@
 """pytest's own ways to select and to stop also work on parity tests."""
 
-import sys
-
 from tests.plugin.project import CASES
 
 
@@ -29,10 +27,10 @@ def test_lf_runs_only_what_failed(quick):
     (quick.path / "tolerances.toml").write_text(
         '[onnxruntime.fp32]\noutputs = "exact"\nlayers = "standard"\n'
     )
-    command = (sys.executable, "-m", "pytest", "-m", "parity")
-    assert quick.run(*command).has("1 failed, 1 passed")
+    remembering = ("-p", "cacheprovider")
+    quick.pytest(*remembering).check(1, "1 failed, 1 passed")
 
-    assert quick.run(*command, "--lf").has("1 failed in")
+    quick.pytest(*remembering, "--lf").check(1, "collected 1 item", "1 failed")
 
 
 def test_verbose_keeps_a_line_a_test(quick):

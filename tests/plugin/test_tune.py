@@ -6,7 +6,6 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from multiprocessing import get_context
-from pathlib import Path
 
 import pytest
 
@@ -24,6 +23,7 @@ from harness.engine.export_files import MODEL
 from harness.engine.store import Store
 from harness.suite.schema import Limits
 from harness.suite.suite import load_suite
+from tests.places import ROOT
 from tests.plugin.project import CASES, PYTEST, write_project
 
 pytestmark = pytest.mark.slow
@@ -177,9 +177,9 @@ def test_what_would_change_is_shown_and_nothing_is_written(tuned):
     assert not (project.path / "worst_inputs.toml").exists()
 
 
+@pytest.mark.usefixtures("without_mnn")  # so that nothing could run
 def test_a_record_proposes_without_running_and_what_it_writes_is_kept(copy):
     before = (copy.path / "tolerances.toml").read_text()
-    copy.hide("MNN")  # so that nothing could run
 
     copy.parity("tune", "--from", "last", "--suite", ".", "--write").check(0)
 
@@ -206,7 +206,7 @@ def test_the_build_that_was_tuned_runs_within_its_tuned_tolerances(copy):
 
 def test_the_property_test_of_the_page_passes_in_a_suite_of_ones_own(project, store):
     """What docs/tuning.md shows, on the file that the project deploys."""
-    page = (Path(__file__).parents[2] / "docs" / "tuning.md").read_text()
+    page = (ROOT / "docs" / "tuning.md").read_text()
     code = page.partition("```python\n")[2].partition("```")[0]
     (project.path / "test_property.py").write_text(code)
     case = load_suite(project.path).cases[0]

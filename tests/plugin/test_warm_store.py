@@ -2,6 +2,8 @@
 
 import os
 
+import pytest
+
 from harness.engine.store import Store
 
 
@@ -14,30 +16,41 @@ def contents(store):
     }
 
 
-def test_a_second_run_makes_nothing(quick, tmp_path, monkeypatch):
-    # Other tests fill the shared store while this one counts.
-    store = tmp_path / "store"
-    monkeypatch.setenv("PARITY_STORE", str(store))
-    quick.parity("run")
+@pytest.fixture(scope="module")
+def ran(passing, tmp_path_factory):
+    """A project that has run, and the store that it filled."""
+    project = passing[0].branch(tmp_path_factory.mktemp("warm") / "project")
+    project.only_onnxruntime()
+    store = project.path / "store"
+    # Other tests fill the shared store while one of these counts.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PARITY_STORE", str(store))
+        project.parity("run").check(0)
+        yield project, store
+
+
+def test_a_second_run_makes_nothing(ran):
+    project, store = ran
     before = contents(store)
     assert any(path.name == "model.onnx" for path in before)
 
-    quick.parity("run").check(0)
+    project.parity("run").check(0)
 
     assert contents(store) == before
 
 
-def test_a_run_leaves_the_store_within_its_limit(quick, tmp_path, monkeypatch):
+def test_a_run_leaves_the_store_within_its_limit(ran, monkeypatch):
+    project, store = ran
+
     def write(folder):
         (folder / "model.onnx").write_bytes(bytes(2**20))
         return {}
 
-    old = Store(root=tmp_path / "store").make("onnx", {"opset": 1}, write)
+    old = Store(root=store).make("onnx", {"opset": 1}, write)
     os.utime(old.path / "entry.json", (0, 0))
-    monkeypatch.setenv("PARITY_STORE", str(tmp_path / "store"))
     monkeypatch.setenv("PARITY_STORE_GB", "0.0001")
 
-    ended = quick.parity("run")
+    ended = project.parity("run")
 
     assert ended.has("the store forgot 1 entry of long ago")
     assert not old.path.exists()

@@ -11,7 +11,7 @@ from tests.plugin.project import CASES, write_project
 def ended(passing, tmp_path_factory):  # noqa: ARG001  # it fills the store
     project = write_project(tmp_path_factory.mktemp("xdist"))
     project.tighten()
-    return project, project.pytest("-n", "2")
+    return project, project.start_pytest("-n", "2")
 
 
 def test_verdicts_and_the_exit_code_are_the_same(ended, failing):
@@ -42,7 +42,7 @@ def test_each_case_has_one_line(ended):
     ids=["cluster", "word-no-suite-has"],
 )
 def test_what_cannot_be_is_a_usage_error(quick, option, words):
-    ended = quick.pytest("-n", "2", option)
+    ended = quick.start_pytest("-n", "2", option)
 
     ended.check(4, words)
     assert not ended.has("Traceback")

@@ -16,10 +16,10 @@ from harness.engine.run import open_store
 from harness.engine.run_folder import load_report
 from harness.measure.float16 import LEAST_DB
 from harness.suite.suite import load_suite
+from tests.places import DIGITS
 from tests.plugin.project import Project
 
 pytestmark = pytest.mark.targets
-DIGITS = Path(__file__).parents[2] / "fixtures" / "digits"
 LIMIT_S = 3600
 PRECISIONS = ("", "-low")
 TOLERANCES = """\

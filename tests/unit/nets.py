@@ -23,8 +23,7 @@ from harness.engine.store import Store
 from harness.recipes.inputs import Array, draw
 from harness.runtimes.pytorch.export import Exported, TracedNetwork, export_onnx
 from harness.runtimes.pytorch.program import Program, program_of_export
-
-DIGITS = Path(__file__).parents[2] / "fixtures" / "digits"
+from tests.places import DIGITS
 
 _SMALL_UNET: dict[str, object] = {
     "block_out_channels": [8, 16],

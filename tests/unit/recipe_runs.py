@@ -1,6 +1,8 @@
 """Draw a component's inputs, and run the network that its recipe builds."""
 
 import json
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import torch
@@ -38,10 +40,25 @@ def answers(
     part: Component, feeds: dict[str, Array], attention: str = ""
 ) -> tuple[torch.Tensor, ...]:
     """Return the outputs of a component for some inputs."""
-    module = recipe_module(part.recipe).build(part, attention)
     with torch.no_grad():
-        made = module(*tensors(feeds))
+        made = _built(part, attention)(*tensors(feeds))
     return made if isinstance(made, tuple) else (made,)
+
+
+@lru_cache(maxsize=8)
+def _built(part: Component, attention: str) -> torch.nn.Module:
+    """Return a network, which neighbouring tests share; no path's files change."""
+    return recipe_module(part.recipe).build(part, attention)
+
+
+def check_signature(
+    part: Component, outputs: Sequence[torch.Tensor], shapes: Mapping[str, int]
+) -> None:
+    """Check that outputs are finite, and have a component's shapes and dtypes."""
+    for spec, value in zip(part.outputs, outputs, strict=True):
+        made = tuple(value.shape), str(value.dtype)
+        assert made == (spec.bind(shapes), f"torch.{spec.dtype}"), (spec, made)
+        assert value.isfinite().all(), spec
 
 
 def network_of(part: Component) -> torch.nn.Module:

@@ -5,13 +5,12 @@ import subprocess
 import sys
 from fnmatch import fnmatch
 from graphlib import TopologicalSorter
-from pathlib import Path
 
 import pytest
 
 from harness.core.runtime import runtimes
+from tests.places import ROOT
 
-ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "harness"
 MAX_LINES = 600
 

@@ -2,11 +2,12 @@
 
 import doctest
 import importlib
-from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[2] / "harness"
+from tests.places import ROOT
+
+PACKAGE = ROOT / "harness"
 WITH_EXAMPLES = [
     ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
     for path in sorted(PACKAGE.rglob("*.py"))

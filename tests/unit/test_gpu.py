@@ -2,13 +2,11 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from harness.runtimes.onnxruntime.doctor import newest_cuda
-
-ROOT = Path(__file__).parents[2]
+from tests.places import ROOT
 
 
 def gpu(*arguments):

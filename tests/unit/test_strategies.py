@@ -10,7 +10,8 @@ from harness.recipes import describe, discover
 from harness.recipes.checkpoint import vocabulary
 from harness.recipes.inputs import LARGEST_SIZE, TIMESTEPS, draw
 from harness.strategies import inputs, samples
-from tests.unit.recipes.test_inputs import ROOT, SOURCE
+from tests.places import FIXTURES
+from tests.unit.recipes.test_inputs import SOURCE
 
 COMPONENTS = [describe(name, name, SOURCE) for name in discover(SOURCE)]
 DECODER = next(part for part in COMPONENTS if part.name == "vae_decoder")
@@ -67,7 +68,7 @@ def test_without_sizes_each_symbol_has_one_and_inputs_have_these(sample):
 @given(data=st.data())
 @QUICK
 def test_a_network_that_takes_squares_alone_is_given_squares(data):
-    source = Source(path=ROOT / "fixtures" / "dit", seed=0)
+    source = Source(path=FIXTURES / "dit", seed=0)
     (name,) = (name for name in discover(source) if name == "transformer")
     transformer = describe(name, name, source)
 

@@ -107,22 +107,27 @@ class TorchNetwork:
         component = self.component
         weights = _weight_bytes(component) * self.dtype.itemsize // 4
         module = self.residents.use((component, self.dtype), weights, self._load)
-        with torch.no_grad():
-            made = as_tuple(
-                module(
-                    *(
-                        placed(spec, feeds[spec.name], self.dtype, self.device)
-                        for spec in component.inputs
-                    )
-                )
-            )
-        names = [spec.name for spec in component.outputs]
-        return {name: value.cpu() for name, value in zip(names, made, strict=True)}
+        return run_module(module, component, feeds, self.device, self.dtype)
 
     def _load(self) -> Resident:
         module = recipe_module(self.component.recipe).build(self.component)
         module = module.to(self.device.device, self.dtype)
         return Resident(value=module, close=lambda: None)
+
+
+def run_module(
+    module: torch.nn.Module,
+    component: Component,
+    feeds: Mapping[str, torch.Tensor],
+    device: Device,
+    dtype: torch.dtype = torch.float32,
+) -> Tensors:
+    """Return the outputs of a module that is on `device` in `dtype`."""
+    given = (placed(spec, feeds[spec.name], dtype, device) for spec in component.inputs)
+    with torch.no_grad():
+        made = as_tuple(module(*given))
+    names = [spec.name for spec in component.outputs]
+    return {name: value.cpu() for name, value in zip(names, made, strict=True)}
 
 
 def _weight_bytes(component: Component) -> int:

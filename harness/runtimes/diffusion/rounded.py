@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-
-import torch
 
 from harness.core.entry import Entry
 from harness.core.pipeline import Pipeline
@@ -15,7 +12,7 @@ from harness.runtimes.diffusion.networks import (
     Network,
     Remembered,
     Residents,
-    Tensors,
+    run_module,
 )
 from harness.runtimes.diffusion.reference import (
     Steps,
@@ -24,8 +21,7 @@ from harness.runtimes.diffusion.reference import (
     torch_networks,
 )
 from harness.runtimes.diffusion.worker import inputs_of
-from harness.runtimes.pytorch.program import as_tuple
-from harness.runtimes.pytorch.rounded import Roundable, Values, effects, roundable
+from harness.runtimes.pytorch.rounded import Values, effects, roundable
 
 
 def drawing_effects(
@@ -52,7 +48,9 @@ def drawing_effects(
         name: Remembered(own)
         for name, own in torch_networks(pipeline, residents, given.device).items()
     }
-    networks[role] = _network(network, given)
+    networks[role] = lambda feeds: run_module(
+        network.module, given.component, feeds, given.device
+    )
     stored, only = inputs_of(inputs), given.only or range(len(pipeline.prompts))
     stored = replace(stored, noise=stored.noise[:, list(only)])
     pipeline = replace(pipeline, prompts=tuple(pipeline.prompts[at] for at in only))
@@ -75,19 +73,3 @@ def drawing_effects(
         return effects(network, given, values)
     finally:
         residents.close()
-
-
-def _network(network: Roundable, given: Trials) -> Network:
-    component, device = given.component, given.device.device
-
-    def run(feeds: Mapping[str, torch.Tensor]) -> Tensors:
-        with torch.no_grad():
-            made = as_tuple(
-                network.module(*(feeds[s.name].to(device) for s in component.inputs))
-            )
-        return {
-            spec.name: value.cpu()
-            for spec, value in zip(component.outputs, made, strict=True)
-        }
-
-    return run

@@ -20,6 +20,7 @@ import onnx
 
 from harness.core.case import Device
 from harness.core.errors import StageError, first_line
+from harness.core.onnx_header import weight_files
 from harness.core.outcome import Outcome
 from harness.core.probes import load_probes
 from harness.engine.export_files import PROBES
@@ -79,8 +80,9 @@ class OrtSession(AbstractContextManager["OrtSession"]):
         level = "all" if self._level == _ALL else f"level {self._level}"
         if self._left_out:
             level = f"{level} without {', '.join(self._left_out)}"
-        files = [path, *(path.parent / name for name in _weights(self._proto))]
-        self._ort = drive(RUNTIME, device, [file for file in files if file.is_file()])
+        names = (path.name, *weight_files(self._proto.graph))
+        files = [file for name in names if (file := path.parent / name).is_file()]
+        self._ort = drive(RUNTIME, device, files)
         self._opened = ""
         self._made: list[str] = []  # names of the open session's outputs
         self._provider = provider_of(device)
@@ -314,18 +316,6 @@ def _spent(profile: Path, optimised: Path) -> Iterator[Spent]:
                 makes=tuple(node.output),
                 took_s=statistics.median(seen),
             )
-
-
-def _weights(model: onnx.ModelProto) -> list[str]:
-    """Return the names of the files beside a graph that hold its weights."""
-    return sorted(
-        {
-            entry.value
-            for tensor in model.graph.initializer
-            for entry in tensor.external_data
-            if entry.key == "location"
-        }
-    )
 
 
 def _rewrites(hints: Iterable[tuple[str, int]]) -> tuple[int, list[str]]:

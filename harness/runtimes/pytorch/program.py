@@ -323,8 +323,8 @@ class _Streaming(fx.Interpreter):
             # A weight is in float64 only while it is used: two more copies of a large
             # network would not fit. The graph also fixes dtypes that the module
             # derived from its float32 inputs.
-            args = fx.node.map_aggregate(args, _widened)
-            kwargs = fx.node.map_aggregate(kwargs, _widened)
+            args = fx.node.map_aggregate(args, widened)
+            kwargs = fx.node.map_aggregate(kwargs, widened)
         return super().call_function(target, args, kwargs)
 
     def run_node(self, n: fx.Node) -> Any:  # as above
@@ -333,7 +333,8 @@ class _Streaming(fx.Interpreter):
         return self.hand_over(n.name, value) if is_tensor else value
 
 
-def _widened(value: object) -> object:
+def widened(value: object) -> object:
+    """Return float64 in place of a dtype, or of a tensor's, with fewer bits."""
     if isinstance(value, torch.dtype) and value in _FLOATS:
         return torch.float64
     if isinstance(value, torch.Tensor) and value.dtype in _FLOATS:

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import xxhash
 from torch.overrides import TorchFunctionMode
 
 from harness.core.entry import Entry
@@ -23,6 +22,7 @@ from harness.core.runtime import runtime
 from harness.engine.host import report_progress
 from harness.measure.trace import load_inputs
 from harness.recipes import recipe_module
+from harness.runtimes.graph.check import digest_of
 from harness.runtimes.pytorch.prepare import ask_device
 from harness.runtimes.pytorch.program import own_path
 from harness.runtimes.pytorch.reference import run_of
@@ -45,10 +45,10 @@ class Roundable:
         self.module = module.to(given.device.device)
         own: dict[bytes, list[str]] = {}
         for name, weights in self.module.named_parameters():
-            own.setdefault(_digest(weights.detach().cpu().numpy()), []).append(name)
+            own.setdefault(digest_of(weights.detach().cpu().numpy()), []).append(name)
         path = given.artifact.file(given.model)
         self.layers: dict[str, list[str]] = {
-            layer.name: own.get(_digest(self._layers.float_weights(path, layer)), [])
+            layer.name: own.get(digest_of(self._layers.float_weights(path, layer)), [])
             for layer in self._layers.stored(path)
         }
 
@@ -174,7 +174,3 @@ def effects(network: Roundable, given: Trials, values: Callable[[], Values]) -> 
 def _power(value: np.ndarray) -> float:
     power = float(np.mean(np.square(value, dtype=np.float64)))
     return power if math.isfinite(power) else math.inf
-
-
-def _digest(weights: np.ndarray) -> bytes:
-    return xxhash.xxh3_128_digest(np.ascontiguousarray(weights).data)

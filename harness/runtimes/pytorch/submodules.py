@@ -21,6 +21,7 @@ from harness.runtimes.pytorch.program import (
     as_tuple,
     doubled,
     own_path,
+    widened,
 )
 
 if TYPE_CHECKING:
@@ -139,20 +140,13 @@ class _Widening(TorchDispatchMode):
         kwargs: dict[str, object] | None = None,
     ) -> object:
         del types
-        wide = tree_map_only(torch.dtype, lambda one: _WIDE.get(one, one), kwargs or {})
+        wide = tree_map_only(torch.dtype, widened, kwargs or {})
         given = [one for one in tree_leaves((args, wide)) if torch.is_tensor(one)]
         mixed = len({one.dtype for one in given if one.is_floating_point()}) > 1
         # A tensor that is neither a parameter nor a buffer is not made wide with them.
         if mixed and not func._schema.is_mutable:  # noqa: SLF001  # no public name
-            args, wide = tree_map_only(torch.Tensor, _widened, (args, wide))
+            args, wide = tree_map_only(torch.Tensor, widened, (args, wide))
         return func(*args, **wide)
-
-
-_WIDE = dict.fromkeys((torch.float32, torch.float16, torch.bfloat16), torch.float64)
-
-
-def _widened(value: torch.Tensor) -> torch.Tensor:
-    return value.to(_WIDE.get(value.dtype, value.dtype))
 
 
 @contextmanager

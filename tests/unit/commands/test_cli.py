@@ -13,6 +13,7 @@ from harness.commands.cli import cli, main
 from harness.commands.options import HomePath, new_folder
 from harness.core.errors import SuiteError
 from harness.engine.store import Store
+from tests.places import FIXTURES, ROOT
 
 
 @pytest.mark.parametrize("args", [["--help"], ["run", "--help"], ["--version"]])
@@ -133,11 +134,10 @@ echo "${COMPREPLY[@]}"
     ],
 )
 def test_the_key_tab_completes_commands_and_cases(folder, words, completed):
-    root = Path(__file__).parents[3]
     beside = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
-        ["bash", "-c", TAB, "bash", str(root / "fixtures" / folder), *words],
-        env={**os.environ, "PATH": beside, "PYTHONPATH": str(root)},
+        ["bash", "-c", TAB, "bash", str(FIXTURES / folder), *words],
+        env={**os.environ, "PATH": beside, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=True,

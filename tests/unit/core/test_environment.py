@@ -7,14 +7,12 @@ import sys
 import tomllib
 from importlib import metadata
 from itertools import chain
-from pathlib import Path
 
 import pytest
 
 from harness.core import environment as subject
 from harness.core.environment import Environment, environment, printed
-
-ROOT = Path(__file__).parents[3]
+from tests.places import ROOT
 
 DESK = Environment(
     python="3.11.2",

@@ -1,7 +1,5 @@
 """`harness.core.onnx_header`: a file's inputs, outputs and external data."""
 
-from pathlib import Path
-
 import numpy as np
 import onnx
 import pytest
@@ -9,8 +7,8 @@ from onnx import helper
 
 from harness.core.errors import SuiteError
 from harness.core.onnx_header import lacking_onnx, read_header
+from tests.places import EXPORTED
 
-EXPORTED = Path(__file__).parents[3] / "fixtures" / "exported"
 FILES = sorted(EXPORTED.rglob("*.onnx"))
 FLOAT = onnx.TensorProto.FLOAT
 

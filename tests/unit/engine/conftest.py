@@ -17,6 +17,7 @@ from harness.engine.deployed import Reading
 from harness.engine.excerpt import Spot
 from harness.recipes import describe
 from harness.suite.suite import load_suite
+from tests.places import DIGITS
 from tests.unit import nets
 from tests.unit.engine.key_parts import ONNX, SHAPES, stored
 
@@ -54,7 +55,7 @@ def given(source, tmp_path_factory):
         calibration=(),
         reading=Reading(sample="s", inputs=entry, reference=entry, layers=True),
         spot=Spot(probe="v", shown=()),
-        pipeline=load_suite(nets.DIGITS).pipeline_cases[0].pipeline,
+        pipeline=load_suite(DIGITS).pipeline_cases[0].pipeline,
         trials=((("conv_in", 4),),),
         only=(),
         values={"inputs": {"s": "digest"}},

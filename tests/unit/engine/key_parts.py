@@ -9,10 +9,10 @@ from harness.core.rounding import Trials
 from harness.core.runtime import runtimes
 from harness.engine import keys
 from harness.engine.store import Store
-from tests.unit import nets
+from tests.places import EXPORTED
 
 SHAPES = (("batch", 2), ("height", 8), ("width", 12))
-ONNX, OTHER_ONNX, *_ = (nets.DIGITS.parent / "exported").rglob("*.onnx")
+ONNX, OTHER_ONNX, *_ = EXPORTED.rglob("*.onnx")
 
 
 def stored(root, data):

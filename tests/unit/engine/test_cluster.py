@@ -5,7 +5,6 @@ import tracemalloc
 from collections import deque
 from concurrent.futures import Executor, Future, as_completed
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +15,9 @@ from harness.engine.engine import record_of
 from harness.engine.groups import graphs_of
 from harness.engine.needs import Takes, TaskStep, takes
 from harness.suite.suite import load_suite
+from tests.places import FIXTURES
 
-DIGITS = load_suite(Path(__file__).parents[3] / "fixtures" / "digits")
+DIGITS = load_suite(FIXTURES / "digits")
 PLACE = Place(store="", read_only=True, limits=DIGITS.limits, mnn_convert=None)
 WIDTH = 2
 

@@ -18,7 +18,7 @@ from harness.engine.environments import available, environments, python_of
 from harness.engine.store import Store
 from harness.suite.suite import load_suite
 from tests.unit.conftest import MNN_VERSIONS
-from tests.unit.suite.test_targets import SUITE
+from tests.unit.suite.pipelines import UNET
 
 MNN = runtime("mnn")
 
@@ -81,7 +81,7 @@ def test_no_version_at_all_is_a_sentence():
 
 
 def case_of(tmp_path, backend):
-    (tmp_path / "parity.toml").write_text(f"{SUITE}{backend}\n")
+    (tmp_path / "parity.toml").write_text(f"{UNET}{backend}\n")
     (case,) = load_suite(tmp_path).cases
     return case
 

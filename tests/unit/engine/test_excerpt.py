@@ -7,7 +7,7 @@ import pytest
 from harness.engine.excerpt import excerpt_of
 from harness.engine.store import Store
 from harness.suite.suite import load_suite
-from tests.unit.nets import DIGITS
+from tests.places import DIGITS
 
 CASES = {case.id: case for case in load_suite(DIGITS).cases}
 HALF, EIGHT = "unet/onnxruntime/fp16", "unet/mnn/int8-weights"

@@ -16,8 +16,8 @@ import pytest
 from harness.core.errors import SpecError, StageError, StoreError
 from harness.core.outcome import Outcome
 from harness.engine.host import Host, report_progress
+from tests.places import ROOT
 
-ROOT = Path(__file__).parents[3]
 LIBC = ctypes.CDLL(None)
 
 

@@ -12,6 +12,7 @@ from harness.core.runtime import runtimes
 from harness.core.settings import RUNS
 from harness.engine import keys
 from harness.recipes import describe
+from tests.places import FIXTURES
 from tests.unit import nets
 from tests.unit.engine.key_parts import (
     OTHER_ONNX,
@@ -351,7 +352,7 @@ def test_t5_is_found_again_when_a_folder_that_it_does_not_read_changes(tmp_path)
     found = set()
     for steps in (100, 1000):
         home = tmp_path / f"{steps}"
-        shutil.copytree(nets.DIGITS.parent / "pixart", home)
+        shutil.copytree(FIXTURES / "pixart", home)
         scheduler = home / "scheduler" / "scheduler_config.json"
         config = json.loads(scheduler.read_text(encoding="utf-8"))
         scheduler.write_text(json.dumps({**config, "num_train_timesteps": steps}))

@@ -13,7 +13,7 @@ from harness.engine.store import Store
 from harness.suite.forecast import stored_weights
 from harness.suite.schema import Limits
 from harness.suite.suite import load_suite
-from tests.unit.nets import DIGITS
+from tests.places import DIGITS, FIXTURES
 
 SD15_BYTES = {
     "text_encoder": 123_060_480 * 4,
@@ -27,7 +27,7 @@ UNET_GIB = SD15_BYTES["unet"] / GIB
 
 @pytest.fixture(scope="module")
 def sd15():
-    return load_suite(DIGITS.parent / "sd15")
+    return load_suite(FIXTURES / "sd15")
 
 
 @pytest.fixture(scope="module")

@@ -1,15 +1,15 @@
 """Invalid tolerances are refused, and the tiers are in order."""
 
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from msgspec.structs import asdict, replace
 
 from harness.core.errors import SpecError
 from harness.judge.tolerance import GROUPS, TIER_NAMES, TIERS, Tolerance
+from tests.places import ROOT
 
-BOUNDS_PAGE = (Path(__file__).parents[3] / "docs" / "bounds.md").read_text("utf-8")
+BOUNDS_PAGE = (ROOT / "docs" / "bounds.md").read_text("utf-8")
 
 BASE = Tolerance(rtol=1e-4, atol=1e-4, floors=16.0, sqnr_db=50.0)
 SHARED = Tolerance(rtol=1e-4, atol=1e-4, share=0.999, cap=1e-2)

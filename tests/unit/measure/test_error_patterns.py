@@ -6,7 +6,6 @@ import ast
 import re
 from functools import partial
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,8 +14,8 @@ from torch.nn import functional
 
 from harness.measure.error_patterns.observed import Operation
 from harness.measure.error_patterns.rules import error_pattern
+from tests.places import ROOT
 
-ROOT = Path(__file__).parents[3]
 FLOOR = 1e-7
 GAP = "…"
 RULES = ("rules", "arithmetic", "forms", "weighted_forms")

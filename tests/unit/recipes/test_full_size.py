@@ -1,14 +1,13 @@
 """Fixtures of full size have the published sizes, and their pages say so."""
 
 import json
-from pathlib import Path
 
 import diffusers
 import pytest
 import torch
 import transformers
 
-FIXTURES = Path(__file__).parents[3] / "fixtures"
+from tests.places import FIXTURES
 
 
 @pytest.mark.parametrize(

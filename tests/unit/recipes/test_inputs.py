@@ -5,7 +5,6 @@ import hashlib
 import json
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,9 +15,9 @@ from harness.core.errors import SpecError
 from harness.recipes import describe, discover
 from harness.recipes import inputs as subject
 from harness.recipes.inputs import draw
+from tests.places import DIGITS, FIXTURES, ROOT
 
-ROOT = Path(__file__).parents[3]
-SOURCE = Source(path=ROOT / "fixtures" / "digits", seed=0)
+SOURCE = Source(path=DIGITS, seed=0)
 COMPONENTS = discover(SOURCE)
 SYNTHETIC = [profile for profile in PROFILES if profile != "realistic"]
 SHAPES = (("batch", 3), ("height", 8), ("width", 12))
@@ -221,7 +220,7 @@ def test_boundary_timesteps_are_the_last_and_then_the_first():
 
 
 def test_boundary_tokens_hold_the_vocabularys_ends_and_a_row_of_padding():
-    part = component("text_encoder", Source(path=ROOT / "fixtures" / "sd15", seed=0))
+    part = component("text_encoder", Source(path=FIXTURES / "sd15", seed=0))
     ids = draw(part, sample("boundary", 0, (("batch", 3),)))["input_ids"]
 
     assert {0, 49407, 2049, 32769} <= set(ids[0].tolist())

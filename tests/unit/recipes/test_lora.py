@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,10 +14,10 @@ from harness.recipes import describe, recipe_module
 from harness.recipes.checkpoint import load_network
 from harness.runtimes.pytorch.export_errors import refuse_adapters
 from harness.suite.suite import load_suite
-from tests.unit.nets import DIGITS
+from tests.places import DIGITS, FIXTURES
 
-LORA = Path(__file__).parents[3] / "fixtures" / "lora"
-XL = Source(path=Path(__file__).parents[3] / "fixtures" / "sdxl", seed=0)
+LORA = FIXTURES / "lora"
+XL = Source(path=FIXTURES / "sdxl", seed=0)
 LAYER = "mid_block.attentions.0.transformer_blocks.0.attn1.to_q"
 CONV = "down_blocks.0.resnets.0.conv1"
 RANK = 2

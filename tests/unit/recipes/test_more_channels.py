@@ -1,7 +1,6 @@
 """Recipes read channel counts from the configuration, and fill them as pipelines do."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -10,9 +9,9 @@ from harness.core.case import ExportSettings, Source
 from harness.engine.keys import onnx_key
 from harness.recipes import describe
 from harness.suite.suite import load_suite
+from tests.places import FIXTURES
 from tests.unit import recipe_runs
 
-FIXTURES = Path(__file__).parents[3] / "fixtures"
 SOURCE = Source(path=FIXTURES / "channels", seed=0)
 XL = Source(path=FIXTURES / "sdxl", seed=0)
 SHAPES = {"batch": 2, "height": 8, "width": 12}
@@ -39,9 +38,7 @@ def test_a_network_keeps_its_signature(name):
     component = part(name)
     made, _, _ = answers(component)
 
-    assert [tuple(value.shape) for value in made] == [
-        spec.bind(SHAPES) for spec in component.outputs
-    ]
+    recipe_runs.check_signature(component, made, SHAPES)
 
 
 @pytest.mark.parametrize(

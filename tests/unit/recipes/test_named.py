@@ -12,10 +12,10 @@ from harness.core.errors import SuiteError
 from harness.recipes.named import check_named
 from harness.recipes.tokenizer import load_tokenizer
 from harness.suite.suite import load_suite
+from tests.places import DIGITS, FIXTURES
 from tests.unit.encoders import write_encoder, write_tokenizer
-from tests.unit.nets import DIGITS
 
-SDXL = DIGITS.parent / "sdxl"
+SDXL = FIXTURES / "sdxl"
 GONE = {
     "unet": "unet (no such folder)",
     "unet/config.json": "unet (no config.json)",
@@ -136,7 +136,7 @@ def test_a_tokenizer_without_a_vocabulary_is_none(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "root", sorted(path.parent for path in DIGITS.parent.rglob("model_index.json"))
+    "root", sorted(path.parent for path in FIXTURES.rglob("model_index.json"))
 )
 def test_what_the_fixtures_name_is_there(root):
     check_named(Source(path=Path(root)))

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,13 +12,12 @@ from harness.recipes import describe, discover, recipe_module
 from harness.recipes.checkpoint import load_network, load_scheduler
 from harness.recipes.diffusion import unet
 from harness.recipes.tokenizer import load_tokenizer
-from tests.unit.recipe_runs import answers, changed, drawn
+from tests.places import DIGITS, FIXTURES
+from tests.unit.recipe_runs import answers, changed, check_signature, drawn
 
-ROOT = Path(__file__).parents[3]
-DIGITS = ROOT / "fixtures" / "digits"
-FULL_SIZE = ROOT / "fixtures" / "sd15"
+FULL_SIZE = FIXTURES / "sd15"
 SOURCE = Source(path=DIGITS, seed=0)
-XL = Source(path=ROOT / "fixtures" / "sdxl", seed=0)
+XL = Source(path=FIXTURES / "sdxl", seed=0)
 ELSEWHERE = {"text_encoder_2": XL}
 """Recipe to a checkpoint that has what it needs, where that is not `SOURCE`."""
 # Odd halves, so that the rounding of strided convolutions shows.
@@ -37,13 +35,8 @@ def run(part, shapes=SHAPES, index=1, profile="realistic", attention=""):
 @pytest.mark.parametrize("name", discover(SOURCE))
 def test_a_network_keeps_its_signature(name):
     part = component(name)
-    outputs = run(part)
 
-    assert len(outputs) == len(part.outputs)
-    for spec, value in zip(part.outputs, outputs, strict=True):
-        assert tuple(value.shape) == spec.bind(SHAPES)
-        assert str(value.dtype) == f"torch.{spec.dtype}"
-        assert torch.isfinite(value).all()
+    check_signature(part, run(part), SHAPES)
 
 
 @pytest.mark.parametrize(
@@ -55,10 +48,9 @@ def test_a_network_keeps_its_signature(name):
 )
 def test_options_change_signature_and_network_together(name, options, output):
     part = component(name, **options)
-    outputs = run(part)
 
     assert part.outputs[-1].name == output
-    assert [tuple(o.shape) for o in outputs] == [s.bind(SHAPES) for s in part.outputs]
+    check_signature(part, run(part), SHAPES)
 
 
 def test_a_controlnet_has_thirteen_residuals_with_the_deployed_names():

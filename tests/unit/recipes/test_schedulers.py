@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import diffusers
 import numpy as np
@@ -13,7 +12,7 @@ from harness.core.case import Source
 from harness.core.errors import SuiteError
 from harness.recipes import describe
 from harness.recipes.diffusion.unet import denoising_inputs
-from tests.unit.nets import DIGITS
+from tests.places import DIGITS, FIXTURES
 
 # Raised inside of diffusers, by numpy 2 where torch has no `copy` for it yet.
 pytestmark = pytest.mark.filterwarnings("ignore:__array_:DeprecationWarning")
@@ -120,7 +119,7 @@ def test_a_scheduler_without_training_timesteps_is_named(tmp_path, name):
 
 
 def test_an_inpainting_unet_has_such_latents_before_its_mask(tmp_path):
-    channels = Path(__file__).parents[3] / "fixtures" / "channels"
+    channels = FIXTURES / "channels"
     copy = tmp_path / "channels"
     shutil.copytree(channels, copy)
     (copy / "scheduler").mkdir(exist_ok=True)

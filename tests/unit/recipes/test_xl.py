@@ -1,7 +1,6 @@
 """Stable Diffusion XL's recipes: two text encoders, sizes and crops, a VAE's scale."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,11 +11,11 @@ from harness.core.case import Source
 from harness.core.errors import SuiteError
 from harness.recipes import describe, discover
 from harness.recipes.diffusion.clip_text import token_ids
+from tests.places import DIGITS, FIXTURES
 from tests.unit import recipe_runs
-from tests.unit.nets import DIGITS
 
-XL = Source(path=Path(__file__).parents[3] / "fixtures" / "sdxl", seed=0)
-FULL_SIZE = Path(__file__).parents[3] / "fixtures" / "full_size" / "sdxl_base"
+XL = Source(path=FIXTURES / "sdxl", seed=0)
+FULL_SIZE = FIXTURES / "full_size" / "sdxl_base"
 SHAPES = {"batch": 2, "height": 8, "width": 12}
 
 

@@ -2,7 +2,6 @@
 
 import shutil
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
@@ -12,9 +11,10 @@ from harness.engine.run import path_of
 from harness.engine.run_folder import RunFolder, load_report
 from harness.report.finish import conclude
 from harness.suite.suite import load_suite
+from tests.places import FIXTURES
 from tests.unit.reports import output, record
 
-BERT = Path(__file__).parents[3] / "fixtures" / "text_tasks" / "bert"
+BERT = FIXTURES / "text_tasks" / "bert"
 
 
 def test_a_run_of_which_a_file_was_spoilt_meanwhile_keeps_its_measurements(tmp_path):

@@ -1,17 +1,17 @@
 """The page of a run in Chromium: it is drawn without errors, quick and interactive."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from msgspec import structs
 
 from harness.report.html.page import write_page
+from tests.places import ROOT
 from tests.unit import browser as chromiums
 from tests.unit.found import found_in
 from tests.unit.reports import output, record, row
 
-EXAMPLE = Path(__file__).parents[3] / "docs" / "digits-report.html"
+EXAMPLE = ROOT / "docs" / "digits-report.html"
 PROBES = 10_000
 MOST_BYTES = 3_000_000
 MOST_S = 1.0

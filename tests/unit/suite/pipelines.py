@@ -1,8 +1,8 @@
-"""Text of suites with pipelines, which several tests change."""
+"""Text of suites, which several tests change."""
 
 import json
 
-from tests.unit.nets import DIGITS
+from tests.places import DIGITS
 
 SUITE = f"""\
 components = ["text_encoder", "unet"]
@@ -26,6 +26,17 @@ variants = ["fp32", "fp16"]
 [backend.mnn]
 variants = ["fp32", "int8-weights"]
 """
+UNET = f"""\
+components = ["unet"]
+[source]
+checkpoint = {json.dumps(str(DIGITS))}
+[[shapes]]
+batch = 1
+height = 16
+width = 16
+"""
+"""A suite of one network at one size, which lacks its backends."""
+
 FIRST = SUITE.count("\n") + 1
 """Line of the pipeline's header."""
 

@@ -1,7 +1,6 @@
 """Inputs that a tuning keeps are written beside the suite, and run with it."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -23,6 +22,7 @@ from harness.suite.extra_inputs import (
     unknown_cases,
     with_worst,
 )
+from tests.places import DIGITS
 from tests.unit import nets
 from tests.unit.reports import CASE, output
 from tests.unit.tunings import case_of, sample, tuning_of
@@ -89,7 +89,7 @@ def test_cases_that_were_not_tuned_again_keep_theirs(tmp_path):
 
 
 def test_what_is_written_again_unchanged_is_the_same_text():
-    digits = Path(__file__).parents[3] / "fixtures" / "digits" / "worst_inputs.toml"
+    digits = DIGITS / "worst_inputs.toml"
 
     assert pruned_text(digits, ()) == digits.read_text()
 

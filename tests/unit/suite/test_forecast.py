@@ -31,11 +31,11 @@ from harness.suite.forecast import (
 )
 from harness.suite.schema import Limits
 from harness.suite.suite import load_suite
+from tests.places import DIGITS, EXPORTED, FIXTURES
 from tests.unit import nets
-from tests.unit.nets import DIGITS
 
-SD15 = DIGITS.parent / "sd15"
-FLUX = DIGITS.parent / "flux"
+SD15 = FIXTURES / "sd15"
+FLUX = FIXTURES / "flux"
 UNET_WEIGHTS = 859_520_964 * 4
 SMALL = Sample(
     profile="realistic", index=0, shapes=(("batch", 1), ("height", 32), ("width", 48))
@@ -136,7 +136,7 @@ def test_more_positions_need_more(sd15):
     ],
 )
 def test_positions_are_those_that_attention_sees(suite, name, positions, width):
-    loaded = load_suite(DIGITS.parent / suite)
+    loaded = load_suite(FIXTURES / suite)
     case = next(case for case in loaded.cases if case.subject == name)
     sizes = {**dict(case.samples[0].shapes), "batch": 1}
 
@@ -201,7 +201,7 @@ def test_a_t5_is_counted_in_its_folder_and_by_its_index(tmp_path):
 
 
 def test_a_network_that_attends_to_halved_pictures_fits_where_it_does():
-    case = case_of(load_suite(DIGITS.parent / "full_size" / "sdxl_unet"), "unet")
+    case = case_of(load_suite(FIXTURES / "full_size" / "sdxl_unet"), "unet")
     picture = sample_of(batch=2, height=128, width=128)
     extent = extent_of(case.component, [dict(picture.shapes)], 2_567_463_684 * 4)
 
@@ -218,8 +218,8 @@ def test_weights_that_are_drawn_are_counted_without_drawing_them(sd15):
 
 
 def test_a_merged_lora_adds_no_weight():
-    plain = component(load_suite(DIGITS.parent / "channels"), "unet_wide")
-    unet = component(load_suite(DIGITS.parent / "lora"), "unet")
+    plain = component(load_suite(FIXTURES / "channels"), "unet_wide")
+    unet = component(load_suite(FIXTURES / "lora"), "unet")
 
     assert unet.source.lora is not None
     assert weigh(unet) == weigh(plain)
@@ -345,7 +345,7 @@ def test_a_file_without_pytorch_is_counted_as_it_is_loaded(tmp_path, external):
 
 
 def test_an_mnn_file_is_counted_with_the_weights_beside_it():
-    folder = DIGITS.parent / "exported"
+    folder = EXPORTED
     unet = describe("unet", "unet", Source(path=folder / "sd", seed=0))
     taken = replace(
         unet,

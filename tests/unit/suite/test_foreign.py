@@ -1,14 +1,12 @@
 """Foreign models in a suite: their names and their components."""
 
-from pathlib import Path
-
 import pytest
 
 from harness.commands.explain.setting_changes import plain_variant
 from harness.core.errors import SuiteError
 from harness.suite.suite import load_suite
+from tests.places import EXPORTED
 
-EXPORTED = Path(__file__).parents[3] / "fixtures" / "exported"
 PROFILES = '[variant.onnxruntime.given]\nprofiles = ["realistic", "boundary"]\n'
 
 

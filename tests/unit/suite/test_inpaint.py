@@ -21,11 +21,12 @@ from harness.runtimes.diffusion.inputs import draw_inputs, load_inputs, save_inp
 from harness.runtimes.diffusion.networks import Residents
 from harness.runtimes.diffusion.reference import torch_networks
 from harness.suite.suite import load_suite
-from tests.unit.nets import DIGITS, Overheard
+from tests.places import DIGITS, FIXTURES
+from tests.unit.nets import Overheard
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-TOLD = DIGITS.parent / "inpaint"
+TOLD = FIXTURES / "inpaint"
 """A checkpoint whose UNet is told mask and picture, nine channels in all."""
 
 SIZE = {DIGITS: (64, 64), TOLD: (32, 48)}

@@ -13,7 +13,7 @@ from harness.core.pipeline import App, Control, Sampling
 from harness.engine.keys import onnx_key
 from harness.runtimes.diffusion.hints import fit, read_image, three_channels
 from harness.runtimes.diffusion.inputs import draw_inputs
-from tests.unit.nets import DIGITS
+from tests.places import DIGITS, FIXTURES
 from tests.unit.suite.pipelines import (
     APP,
     BASES,
@@ -568,7 +568,7 @@ CLASSES = {
 @pytest.mark.parametrize("family", CLASSES)
 def test_a_checkpoint_that_is_not_drawn_with_is_named_by_its_class(load, family):
     name, sizes = CLASSES[family]
-    checkpoint = json.dumps(str(DIGITS.parent / family))
+    checkpoint = json.dumps(str(FIXTURES / family))
     suite = NO_UNET.format(checkpoint=checkpoint, sizes=sizes)
     line = suite.count("\n") + 1
 

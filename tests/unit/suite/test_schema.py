@@ -3,7 +3,6 @@
 import json
 import tomllib
 from datetime import date
-from pathlib import Path
 
 import jsonschema
 import pytest
@@ -16,13 +15,14 @@ from harness.judge.tolerance import BOUNDS
 from harness.suite.json_schemas import schemas
 from harness.suite.schema import BackendTable
 from harness.suite.suite import load_suite
+from tests.places import FIXTURES, ROOT
+from tests.unit.suite.pipelines import UNET
 
-ROOT = Path(__file__).parents[3]
 SCHEMAS = {name: json.loads(text) for name, text in schemas().items()}
 FILES = sorted(
     path
     for name in SCHEMAS
-    for path in (ROOT / "fixtures").rglob(name.replace(".schema.json", ".toml"))
+    for path in FIXTURES.rglob(name.replace(".schema.json", ".toml"))
 )
 
 
@@ -57,21 +57,9 @@ BACKEND = {
 
 def loads(path, backend, setting):
     """Whether a suite may give this setting to a backend."""
-    path.write_text(
-        f"""\
-components = ["unet"]
-[source]
-checkpoint = {json.dumps(str(ROOT / "fixtures" / "digits"))}
-[[shapes]]
-batch = 1
-height = 16
-width = 16
-[backend.onnxruntime]
-[backend.mnn]
-[backend.{REFERENCE}]
-""".replace(f"[backend.{backend}]\n", f"[backend.{backend}]\n{setting}\n"),
-        encoding="utf-8",
-    )
+    backends = {"onnxruntime": "", "mnn": "", REFERENCE: "", backend: setting}
+    tables = (f"[backend.{name}]\n{text}\n" for name, text in backends.items())
+    path.write_text(UNET + "".join(tables), encoding="utf-8")
     try:
         load_suite(path)
     except SuiteError as error:
@@ -97,7 +85,7 @@ def test_a_schema_is_one_and_describes_every_key(name):
 
 
 @pytest.mark.parametrize(
-    "path", FILES, ids=[str(path.relative_to(ROOT / "fixtures")) for path in FILES]
+    "path", FILES, ids=[str(path.relative_to(FIXTURES)) for path in FILES]
 )
 def test_a_file_here_is_what_its_schema_says(path):
     name = path.with_suffix(".schema.json").name

@@ -6,9 +6,9 @@ import pytest
 
 from harness.core.errors import SuiteError
 from harness.suite.suite import load_suite
-from tests.unit.nets import DIGITS
+from tests.places import DIGITS, FIXTURES
 
-BERT = DIGITS.parent / "text_tasks" / "bert"
+BERT = FIXTURES / "text_tasks" / "bert"
 SUITE = f"""
 components = ["text_encoder", "unet", "vae_decoder"]
 [source]

@@ -1,15 +1,14 @@
 """Divide cases by measured seconds where they are known, and by forecasts otherwise."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from harness.core.pipeline import PipelineCase
 from harness.suite.shards import Shard
 from harness.suite.suite import load_suite
+from tests.places import DIGITS
 
-DIGITS = Path(__file__).parents[3] / "fixtures" / "digits"
 CASES = [("parity.toml", case) for case in load_suite(DIGITS).tested]
 EVEN = {(path, case.id): 1.0 for path, case in CASES}
 

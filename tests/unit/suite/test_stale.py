@@ -1,7 +1,5 @@
 """Entries for cases that left a suite: one message refuses all, one command prunes."""
 
-from pathlib import Path
-
 import pytest
 
 from harness.commands.tune.prune import prune
@@ -10,9 +8,8 @@ from harness.core.settings import Settings
 from harness.core.text import Line
 from harness.suite.judge import Judge
 from harness.suite.suite import load_suite
+from tests.places import DIGITS
 from tests.unit.suite.test_extra_inputs import ENTRY
-
-DIGITS = Path(__file__).parents[3] / "fixtures" / "digits"
 
 SUITE = f"""\
 components = ["text_encoder"]

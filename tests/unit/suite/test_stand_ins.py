@@ -11,11 +11,10 @@ from harness.recipes import describe
 from harness.recipes.stand_ins import drawn_with, stand_ins
 from harness.report.summary import stand_in_words
 from harness.suite.suite import load_suite
+from tests.places import DIGITS, EXPORTED, FIXTURES
 from tests.unit.encoders import write_encoder, write_tokenizer
-from tests.unit.nets import DIGITS
 from tests.unit.reports import record
 
-FIXTURES = DIGITS.parent
 NAMELESS = '"tokenizer": [\n    "transformers",\n    "CLIPTokenizer"'
 NOTHING = '"tokenizer": [\n    null,\n    null'
 
@@ -88,7 +87,7 @@ def test_a_text_model_with_its_tokenizer_is_given_texts(tmp_path):
 
 
 def test_ids_for_a_file_alone_are_drawn():
-    path = FIXTURES / "exported" / "txtai" / "default.onnx"
+    path = EXPORTED / "txtai" / "default.onnx"
 
     assert stand_ins(describe("default", GIVEN, Source(path=path))) == ("prompts",)
 

@@ -11,9 +11,7 @@ import pytest
 
 from harness.core.errors import SuiteError
 from harness.suite.suite import load_suite
-
-ROOT = Path(__file__).parents[3]
-DIGITS = ROOT / "fixtures" / "digits"
+from tests.places import DIGITS, FIXTURES, ROOT
 
 SUITE = f"""\
 components = ["text_encoder", "unet"]
@@ -503,7 +501,7 @@ class TestHub:
     ],
 )
 def test_the_fixtures_load(name, count):
-    suite = load_suite(ROOT / "fixtures" / name)
+    suite = load_suite(FIXTURES / name)
 
     assert suite.name == Path(name).name
     ids = [case.id for case in suite.cases]

@@ -1,7 +1,5 @@
 """Suites of text encoders: their sources, and the defaults for omitted keys."""
 
-from pathlib import Path
-
 import pytest
 
 from harness.commands.init.write import write_suite
@@ -11,9 +9,9 @@ from harness.judge.policy import Policy
 from harness.recipes.inputs import draw
 from harness.recipes.varied import parameters_of
 from harness.suite.suite import load_suite
+from tests.places import FIXTURES
 from tests.unit.encoders import write_encoder
 
-FIXTURES = Path(__file__).parents[3] / "fixtures"
 LEAST = """\
 [source]
 {source}

@@ -1,24 +1,13 @@
 """Places where a runtime runs: the cases that they make, and what is refused."""
 
-import json
 from functools import partial
-from pathlib import Path
 
 import pytest
 
 from harness.core.errors import SuiteError
 from tests.unit.reports import policy_of
+from tests.unit.suite.pipelines import UNET
 
-DIGITS = Path(__file__).parents[3] / "fixtures" / "digits"
-SUITE = f"""\
-components = ["unet"]
-[source]
-checkpoint = {json.dumps(str(DIGITS))}
-[[shapes]]
-batch = 1
-height = 16
-width = 16
-"""
 PHONE = """\
 [target.phone]
 command = ["qemu-aarch64-static", "root/usr/bin/python3.11"]
@@ -31,7 +20,7 @@ command = ["../envs/old/bin/python"]
 
 @pytest.fixture
 def load(load):
-    return lambda text: load(text, SUITE)
+    return lambda text: load(text, UNET)
 
 
 PLACES = {

@@ -2,7 +2,6 @@
 
 from concurrent.futures import Executor, Future
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +12,9 @@ from harness.core.errors import ParityError, StageError
 from harness.core.outcome import Outcome
 from harness.engine.cluster import Place
 from harness.suite.suite import load_suite
+from tests.places import FIXTURES
 
-DIGITS = load_suite(Path(__file__).parents[4] / "fixtures" / "digits")
+DIGITS = load_suite(FIXTURES / "digits")
 PLACE = Place(store="", read_only=True, limits=DIGITS.limits, mnn_convert=None)
 ORDER = ("vae_decoder", "pipeline", "unet")
 GROUPS = list(subjects_of(DIGITS.select(("unet", "vae_decoder"))).values())

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 from click.testing import CliRunner
 
@@ -24,8 +23,9 @@ from harness.commands.bench.timing import (
 from harness.core.case import AT, Case, Target
 from harness.core.environment import environment
 from harness.suite.suite import load_suite
+from tests.places import FIXTURES
 
-DIGITS = load_suite(Path(__file__).parents[4] / "fixtures" / "digits")
+DIGITS = load_suite(FIXTURES / "digits")
 
 
 def turn(*runs_s, first_s=1.0, base=100, peak=150, withheld=0.0):

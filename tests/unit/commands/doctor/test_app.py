@@ -1,28 +1,15 @@
 """`parity doctor --app`: which runtime's version is meant, and what is refused."""
 
-import json
 import re
-from pathlib import Path
 
 import pytest
 
 from harness.commands.doctor.app import check_app
 from harness.core.errors import ParityError
 from harness.suite.suite import load_suite
+from tests.unit.suite.pipelines import UNET
 
-DIGITS = Path(__file__).parents[4] / "fixtures" / "digits"
-SUITE = f"""\
-components = ["unet"]
-[source]
-checkpoint = {json.dumps(str(DIGITS))}
-[[shapes]]
-batch = 1
-height = 16
-width = 16
-[backend.mnn]
-[backend.onnxruntime]
-[backend.openvino]
-"""
+SUITE = f"{UNET}[backend.mnn]\n[backend.onnxruntime]\n[backend.openvino]\n"
 BOTH = "give --app mnn=3.5.0 or --app onnxruntime=3.5.0"
 REFUSED = {
     "a runtime that is misspelt": ("mmn=3.5.0", "names no runtime of"),

@@ -9,7 +9,6 @@ import signal
 import sys
 import tomllib
 from importlib.metadata import packages_distributions
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
@@ -21,8 +20,8 @@ from harness.commands.doctor.examine import Finding, Status, exit_code, render
 from harness.core.environment import packages
 from harness.core.runtime import runtime, runtimes
 from harness.runtimes.onnxruntime.doctor import cuda_remedy
+from tests.places import ROOT
 
-ROOT = Path(__file__).parents[4]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 OK, WARN, FAIL, ABSENT = Status.OK, Status.WARN, Status.FAIL, Status.ABSENT
 

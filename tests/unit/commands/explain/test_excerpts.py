@@ -11,7 +11,7 @@ from harness.core.settings import Settings
 from harness.engine.engine import record_of
 from harness.suite.judge import Judge
 from harness.suite.suite import load_suite
-from tests.unit.nets import DIGITS
+from tests.places import DIGITS
 
 if TYPE_CHECKING:
     from harness.engine.excerpt import Excerpt

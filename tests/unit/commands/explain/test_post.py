@@ -14,7 +14,7 @@ from harness.core.runtime import runtime
 from harness.core.text import without_paths
 from harness.runtimes.onnxruntime.repro import words
 from harness.suite.suite import load_suite
-from tests.unit.nets import DIGITS
+from tests.places import DIGITS
 
 CASE = next(c for c in load_suite(DIGITS).cases if c.id == "unet/mnn/fp32")
 DIFFERS = "print('rms 1.0, 9.0 times the noise of float32'); sys.exit(1)"

@@ -11,8 +11,8 @@ from harness.commands.explain.setting_changes import changes_of
 from harness.core.case import Target
 from harness.report.html.page import page_of, rendered
 from harness.suite.suite import load_suite
+from tests.places import DIGITS
 from tests.unit.found import found_in
-from tests.unit.nets import DIGITS
 from tests.unit.reports import chain, output, record
 
 CASE = next(c for c in load_suite(DIGITS).cases if c.id == "vae_decoder/mnn/fp32")

@@ -14,7 +14,7 @@ from harness.commands.explain import setting_changes
 from harness.commands.explain.setting_changes import changes_of, listed_as, toml_of
 from harness.core.case import Device, Target
 from harness.suite.suite import load_suite
-from tests.unit.nets import DIGITS
+from tests.places import DIGITS
 
 SUITE = load_suite(DIGITS)
 CASES = {case.id: case for case in SUITE.cases}

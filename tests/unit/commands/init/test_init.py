@@ -24,11 +24,9 @@ from harness.recipes.inputs import draw
 from harness.recipes.text.sample_texts import QUESTIONS
 from harness.suite.judge import Judge
 from harness.suite.suite import load_suite
+from tests.places import DIGITS, EXPORTED, FIXTURES
 from tests.unit.encoders import tokenizer_of, write_encoder
 
-FIXTURES = Path(__file__).parents[4] / "fixtures"
-DIGITS = FIXTURES / "digits"
-EXPORTED = FIXTURES / "exported"
 GELU = "transformer_blocks.0.ff.net.0"
 
 

@@ -1,7 +1,5 @@
 """`parity init` writes the variants that were seen to agree, and never half a suite."""
 
-from pathlib import Path
-
 import pytest
 
 from harness.commands.init import measure as module
@@ -18,8 +16,9 @@ from harness.commands.init.write import write_suite
 from harness.core.settings import Settings
 from harness.suite.judge import Judge
 from harness.suite.suite import load_suite
+from tests.places import DIGITS, FIXTURES
 
-BERT = Path(__file__).parents[4] / "fixtures" / "text_tasks" / "bert"
+BERT = FIXTURES / "text_tasks" / "bert"
 
 
 def test_without_time_only_fp32_is_written(tmp_path):
@@ -37,7 +36,7 @@ def test_a_component_without_time_leaves_out_what_was_not_measured(tmp_path):
     choice = no_variant()
     choice.variants["mnn"]["deploy"] = (True, "agreed")
     choice.only.update(vae_decoder=["fp32"], text_encoder=["fp32"])
-    write_suite(BERT.parents[1] / "digits", tmp_path, choice=choice)
+    write_suite(DIGITS, tmp_path, choice=choice)
     suite = load_suite(tmp_path)
     Judge.of(suite, Settings())
     run = {case.component.name for case in suite.cases if case.variant.name != "fp32"}

@@ -22,7 +22,8 @@ from harness.core.settings import Settings
 from harness.recipes import describe
 from harness.recipes.varied import InputParameter
 from harness.suite.suite import load_suite
-from tests.unit.recipes.test_inputs import ROOT, SOURCE
+from tests.places import DIGITS, FIXTURES
+from tests.unit.recipes.test_inputs import SOURCE
 
 SHAPES = ((("batch", 1), ("height", 8), ("width", 8)),)
 DECODER = describe("vae_decoder", "vae_decoder", SOURCE)
@@ -72,7 +73,7 @@ def test_every_decade_of_a_parameter_is_as_likely():
 
 
 def test_sizes_are_the_suites_and_an_open_batch_goes_one_beyond():
-    suite = load_suite(ROOT / "fixtures" / "digits")
+    suite = load_suite(DIGITS)
     cases = [case for case in suite.cases if case.subject == "unet"]
 
     sizes = [dict(shapes) for shapes in shapes_of(cases)]
@@ -83,7 +84,7 @@ def test_sizes_are_the_suites_and_an_open_batch_goes_one_beyond():
 
 
 def test_sizes_that_are_too_large_to_watch_are_not_drawn_at():
-    suite = load_suite(ROOT / "fixtures" / "sd15")
+    suite = load_suite(FIXTURES / "sd15")
     cases = [case for case in suite.cases if case.subject == "unet"]
 
     sizes = [dict(shapes) for shapes in shapes_of(cases)]
@@ -93,7 +94,7 @@ def test_sizes_that_are_too_large_to_watch_are_not_drawn_at():
 
 
 def test_a_pipeline_draws_pairs_of_prompt_and_seed_of_one_picture_each():
-    suite = load_suite(ROOT / "fixtures" / "digits")
+    suite = load_suite(DIGITS)
     (case,) = suite.select(("text2img/mnn/fp32",))
     assert isinstance(case, PipelineCase)
     pipeline = case.pipeline
@@ -110,7 +111,7 @@ def test_a_pipeline_draws_pairs_of_prompt_and_seed_of_one_picture_each():
 
 @pytest.mark.parametrize("pattern", ["text2img/mixed/*", "*2img/mnn/*"])
 def test_a_pipeline_is_tuned_by_its_name_and_in_one_runtime(pattern, tmp_path):
-    suite = load_suite(ROOT / "fixtures" / "digits")
+    suite = load_suite(DIGITS)
 
     with pytest.raises(SuiteError, match="a pipeline is tuned only by its name"):
         run_tuning(suite, [pattern], Effort(), Settings(), tmp_path)

@@ -4,7 +4,6 @@ import json
 import shutil
 from dataclasses import replace
 from datetime import date
-from pathlib import Path
 
 import pytest
 
@@ -20,10 +19,10 @@ from harness.report.runs.selection import (
     load_many,
     with_verdicts,
 )
+from tests.places import DIGITS
 from tests.unit.reports import CASE, chain, output, record
 from tests.unit.snapshots import exactly, off_by, report, run
 
-DIGITS = Path(__file__).parents[4] / "fixtures" / "digits"
 RUN = run(record(*chain(1), output(1)))
 
 

@@ -23,7 +23,8 @@ from harness.runtimes.diffusion.modules import (
 )
 from harness.runtimes.diffusion.networks import Residents, TorchNetwork
 from harness.runtimes.diffusion.reference import torch_networks
-from tests.unit.nets import DIGITS, Overheard
+from tests.places import DIGITS
+from tests.unit.nets import Overheard
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

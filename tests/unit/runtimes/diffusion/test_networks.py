@@ -21,7 +21,7 @@ from harness.runtimes.diffusion.networks import (
     as_declared,
     fingerprint,
 )
-from tests.unit.nets import DIGITS
+from tests.places import DIGITS
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

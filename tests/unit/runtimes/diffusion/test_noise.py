@@ -15,7 +15,7 @@ from harness.core.outcome import Outcome
 from harness.core.pipeline import Sampling
 from harness.runtimes.diffusion.draw import stored_noise
 from harness.runtimes.diffusion.schedule import make_scheduler
-from tests.unit.nets import DIGITS
+from tests.places import DIGITS
 
 SHAPE = (1, 4, 2, 2)
 NOISE = np.random.default_rng(0).standard_normal((3, *SHAPE), dtype=np.float32)

@@ -18,7 +18,7 @@ from harness.runtimes.diffusion.schedule import (
     schedule_of,
     state_of,
 )
-from tests.unit.nets import DIGITS
+from tests.places import DIGITS
 
 # Of diffusers' own tables, which it makes with NumPy from PyTorch.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")

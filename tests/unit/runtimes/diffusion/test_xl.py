@@ -1,7 +1,6 @@
 """Stable Diffusion XL's and 3's pipelines: roles change no bit of diffusers' own."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import diffusers
 import numpy as np
@@ -25,9 +24,8 @@ from harness.runtimes.diffusion.reference import (
 from harness.suite.families import family_of
 from harness.suite.pipelines import mixture_name, mixtures
 from harness.suite.suite import load_suite
-from tests.unit.nets import DIGITS
+from tests.places import DIGITS, FIXTURES
 
-FIXTURES = Path(__file__).parents[4] / "fixtures"
 XL = Source(path=FIXTURES / "sdxl", seed=0)
 FLOW = Source(path=FIXTURES / "sd3", seed=0)
 RESIDENTS = Residents()

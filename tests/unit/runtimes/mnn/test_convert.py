@@ -4,7 +4,6 @@ import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from importlib.metadata import distributions
 
 import numpy as np
 import onnx
@@ -135,17 +134,6 @@ def test_only_deploy_lets_gelu_be_approximated():
     assert all("--useGeluApproximation=0" in f for k, f in FLAGS.items() if f and k)
 
 
-def test_converting_installs_nothing(tmp_path, source, job):
-    def installed():
-        return sorted((d.metadata["Name"], d.version) for d in distributions())
-
-    before = installed()
-    job(convert, source, tmp_path)
-
-    assert installed() == before
-    assert "MNN.tools" not in sys.modules
-
-
 def failed(job, *arguments, **keywords) -> StageError:
     with pytest.raises(StageError) as caught:
         job(convert, *arguments, **keywords)
@@ -258,17 +246,6 @@ def test_a_converter_on_the_path_is_found_and_makes_what_the_wheels_does(
     assert (out / WEIGHTS).read_bytes() == (other / WEIGHTS).read_bytes()
 
 
-DIES = """#!/bin/sh
-echo before
-kill -SEGV $$
-"""
-WRITES_RUBBISH = f"""#!{sys.executable}
-import sys, pathlib
-target = sys.argv[sys.argv.index('--MNNModel') + 1]
-pathlib.Path(target).write_text('x' * 99)
-pathlib.Path(target + '.weight').write_text('x' * 99)
-print('Converted Success!')
-"""
 CUTS_WEIGHTS = f"""#!{sys.executable}
 import subprocess, sys, pathlib
 program = "import sys, MNN, _tools; _tools.mnnconvert(sys.argv)"
@@ -279,21 +256,12 @@ weights.write_bytes(weights.read_bytes()[:-1])
 """
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        (DIES, ["left no file", "SIGSEGV"]),
-        (WRITES_RUBBISH, ["does not load"]),
-        (CUTS_WEIGHTS, ["wrote too few weights", "and that file has"]),
-    ],
-    ids=["dies", "writes-rubbish", "cuts-weights"],
-)
-def test_a_converter_that_fails_is_a_sentence(source, job, out, program, bad):
-    text, words = bad
-    program.write_text(text, encoding="utf-8")
+def test_a_converter_that_writes_too_few_weights_has_failed(source, job, out, program):
+    program.write_text(CUTS_WEIGHTS, encoding="utf-8")
     error = failed(job, source, out, native=str(program))
 
-    assert [one for one in words if one not in str(error)] == []
+    assert "wrote too few weights" in str(error)
+    assert "and that file has" in str(error)
 
 
 def test_no_converter_on_the_path_is_no_error(monkeypatch, tmp_path):

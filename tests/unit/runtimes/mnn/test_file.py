@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -14,9 +13,10 @@ from harness.core.case import Device
 from harness.measure.align import source_value
 from harness.runtimes.mnn import RUNTIME
 from harness.runtimes.mnn.file import Operator, lacking_mnn, operators, values_made
+from tests.places import EXPORTED
 from tests.unit import nets
 
-EXPORTED = Path(__file__).parents[4] / "fixtures" / "exported" / "mnn_scripts"
+SCRIPTS = EXPORTED / "mnn_scripts"
 PART = nets.component("net", {"image": ("batch", 4, 6, 6)})
 NET = """
 <ir_version: 9, opset_import: ["" : 17]>
@@ -157,7 +157,7 @@ def test_what_is_no_such_file_is_said(tmp_path, text):
 
 @pytest.mark.parametrize("kind", FLAGS)
 def test_weights_beside_a_file_end_where_it_says(kind, tmp_path):
-    source = EXPORTED / "vae_encoder" / "model.onnx"
+    source = SCRIPTS / "vae_encoder" / "model.onnx"
     path, beside = tmp_path / "model.mnn", tmp_path / "model.mnn.weight"
     program = "import sys, MNN, _tools; _tools.mnnconvert(sys.argv)"
     arguments = ["-f", "ONNX", "--modelFile", source, "--MNNModel", path]

@@ -135,7 +135,12 @@ DYING = b"""\
 BROKEN = {
     "absent": (("no-such-emulator",), None, Outcome.UNAVAILABLE, "cannot be run"),
     "no Python": (("cat",), None, Outcome.UNAVAILABLE, "before a Python answered"),
-    "ends": (("true",), None, Outcome.UNAVAILABLE, "before a Python answered"),
+    "ends": (
+        ("true",),
+        None,
+        Outcome.UNAVAILABLE,
+        "ended with exit code 0 before a Python answered",
+    ),
     "silent": (("sh", "-c", "sleep 60"), None, Outcome.TIMED_OUT, "nothing for 2 s"),
     "old Python": (
         (sys.executable, "-c", ("import sys; sys.stdin.readline(); "

@@ -17,7 +17,8 @@ from harness.runtimes.target.dump import as_trace
 from harness.runtimes.target.traced import LAYERS, Traced, digest_of
 from harness.suite.suite import load_suite
 from tests.unit import nets
-from tests.unit.suite.test_targets import PHONE, SUITE
+from tests.unit.suite.pipelines import UNET
+from tests.unit.suite.test_targets import PHONE
 
 OUTPUTS = ["map", "pooled"]
 FEEDS = {"image": np.ones(2, np.float32)}
@@ -123,7 +124,7 @@ def test_a_trace_that_is_damaged_in_the_middle_is_a_sentence(traced, tmp_path, w
 )
 def test_a_trace_keeps_the_precision_of_its_case_in_the_id(tmp_path, of, where):
     backend = '[backend.mnn]\ntargets = ["here", "phone"]\nprecision = ["high", "low"]'
-    (tmp_path / "parity.toml").write_text(f"{SUITE}{backend}\n{PHONE}")
+    (tmp_path / "parity.toml").write_text(f"{UNET}{backend}\n{PHONE}")
     suite = load_suite(tmp_path)
     (case,) = (case for case in suite.cases if case.how == of)
     trace = bundle_run.BundleTrace(["sample"], whole=True)
