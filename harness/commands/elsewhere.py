@@ -177,8 +177,10 @@ def traced_case(
         )
         raise SuiteError(msg)
     if lacking := [sample.id for sample in one.samples if sample.id not in has]:
-        others = f"{one.id} is judged on the other samples"
-        click.echo(f"{given} has no values of {few(lacking)}, so {others}.")
+        click.echo(
+            f"{given} has no values of {few(lacking)}, so {one.id} is judged on the "
+            "other samples."
+        )
     try:
         target = target_of(name or told["name"], trace=str(path.absolute()))
     except SpecError as error:

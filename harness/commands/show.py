@@ -168,7 +168,7 @@ def nodes(
     verdicts = rejudge(found, Settings(runs=runs), moved).verdicts
     data = node_data([verdict for verdict in verdicts if verdict.key == key])
     path = out or Path(f"{key[1].replace('/', '+')}.nodes.json")
-    with writing(path):
+    with writing(path, "give another with --out"):
         path.write_text(json.dumps(data, allow_nan=False), encoding="utf-8")
     click.echo(near(path))
     return 0

@@ -54,7 +54,9 @@ AT = "@"
 """What stands between a variant's name and a target or precision in an id."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
-_LONGEST = 64  # files are named by several names, and have 255 bytes at most
+
+LONGEST = 64
+"""Most characters of a name. A file's name joins several, and has at most 255 bytes."""
 
 
 def check_name(kind: str, name: str) -> None:
@@ -70,9 +72,9 @@ def check_name(kind: str, name: str) -> None:
             "'.', so that it can stand in a test id."
         )
         raise SpecError(msg)
-    if len(name) > _LONGEST:
+    if len(name) > LONGEST:
         msg = (
-            f"{kind} name {name!r} has {len(name)} characters and may have {_LONGEST}, "
+            f"{kind} name {name!r} has {len(name)} characters and may have {LONGEST}, "
             "because files are named by it."
         )
         raise SpecError(msg)

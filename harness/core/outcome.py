@@ -118,7 +118,7 @@ class Outcome(StrEnum):
 
     ABSENT = "absent"
     """A target or version that the suite asks for cannot be started, or lacks Python,
-    numpy or the runtime. Or an installed runtime lacks a package that it needs."""
+    numpy or the runtime; or an installed runtime lacks a package that it needs."""
 
     GAP = "gap"
     """The case failed exactly as a known gap says."""

@@ -11,7 +11,7 @@ from harness.core.errors import ParityError
 
 
 @contextmanager
-def writing(path: Path, rest: str = "give another with --out") -> Iterator[None]:
+def writing(path: Path, rest: str) -> Iterator[None]:
     """Replace an `OSError` by a sentence: the path cannot be written, why, and `rest`.
 
     Raises:

@@ -477,8 +477,8 @@ def _recorded(case: Tested, measure: Callable[[], Fields]) -> CaseRecord:
         outcome, log = Outcome.REFERENCE if drawn else Outcome.EXPORT, ""
         if isinstance(error, StageError):
             outcome, log = error.outcome, error.log
-            # Who starts a case has looked that its runtime is installed here. What is
-            # missing then, a target or a package, may not be missing unnoticed.
+            # Whoever starts a case has looked whether its runtime is installed. If a
+            # target or a package is still missing, nobody may overlook it.
             if outcome is Outcome.UNAVAILABLE:
                 outcome = Outcome.ABSENT
         failure = Failure(outcome=outcome, message=str(error), log=log)

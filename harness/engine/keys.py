@@ -67,9 +67,9 @@ _DRAWING_TOOLS = (
 _EVALUATOR = ("onnx", "numpy")
 _OPENCV = ("opencv-python-headless", "opencv-python")
 
-_OF_FOLDER = re.compile(r"\.dist-info/|^(\.\./)+(bin|Scripts)/")
+_OF_FOLDER = re.compile(r"\.dist-info/|^(\.\./)+(bin|Scripts)/|^__editable__")
 """Files of a package that differ between two environments: its scripts begin with the
-path of their Python."""
+path of their Python, and an editable package has the path of its source."""
 
 _REPORTS = re.compile(Path(RUNS).parts[0] + r"|\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d.*")
 """Folders of runs. A suite may lie in its checkpoint, and a run then writes there."""

@@ -146,7 +146,8 @@ def apply(
     gap. A gap still holds on its last day.
     """
     gap = find(gaps, id_)
-    if gap is None or outcome is Outcome.UNAVAILABLE:
+    could_not = outcome in {Outcome.UNAVAILABLE, Outcome.ABSENT}
+    if gap is None or (could_not and outcome is not gap.outcome):
         return Applied(outcome=outcome)
     if gap.until is not None and today > gap.until:
         by = f", accepted by {gap.who}" if gap.who else ""

@@ -33,6 +33,8 @@ WEIGHTS = (SAFETENSORS, *_PICKLES)
 """Files that hold weights; loading refuses pickles with a message."""
 
 _ALONE = ("diffusion_pytorch_model.safetensors", "model.safetensors")
+_OF_TRAINING = {"caption_projection.y_embedding"}
+"""Weights that published networks (PixArt) have and that only their training reads."""
 _LOADED = (
     # diffusers looks for an index first, transformers for the file.
     f"{_ALONE[0]}.index.json",
@@ -324,7 +326,7 @@ def load_network(
                 "configuration."
             )
             raise SuiteError(msg)
-        unread = sorted(info["unexpected_keys"])
+        unread = sorted({*info["unexpected_keys"]} - _OF_TRAINING)
         # A text model of transformers may have a head or another tower beside it.
         if unread and hasattr(cls, "load_config"):
             import diffusers
@@ -333,7 +335,8 @@ def load_network(
                 f"{home} has {len(unread)} weights that {cls.__name__} of diffusers "
                 f"{diffusers.__version__} does not read, {unread[0]} first, so it "
                 "would be another network than the trained one. Install the diffusers "
-                "that wrote it, or correct its config.json."
+                "that wrote it, or correct its config.json. If the network does "
+                "without them, remove them from the file."
             )
             raise SuiteError(msg)
     else:

@@ -172,7 +172,7 @@ def _facts(one: Report, two: Report) -> Iterator[tuple[str, object, object]]:
         for name in sorted({*files, *there}):
             yield name, files.get(name, "none")[:8], there.get(name, "none")[:8]
     # A hub id means other weights on a machine whose cache is older.
-    yield "the checkpoint", _checkpoints(one), _checkpoints(two)
+    yield "the checkpoint", _revisions(one), _revisions(two)
     for name in ("commit", "dirty", "python"):
         yield name, one.environment[name], two.environment[name]
     for name in sorted({*one.versions, *two.versions}):
@@ -183,9 +183,13 @@ def _facts(one: Report, two: Report) -> Iterator[tuple[str, object, object]]:
     yield "the number of cases that were divided", cases, others
 
 
-def _checkpoints(report: Report) -> str:
-    """Return the names of the checkpoints that a run tested, with hub revisions."""
-    return ", ".join(sorted(suite["checkpoint"] for suite in report.about["suites"]))
+def _revisions(report: Report) -> str:
+    """Return the hub ids that a run tested, with their revisions.
+
+    A folder has no revision, and may have another name on another machine.
+    """
+    names = [suite.get("checkpoint") or "" for suite in report.about["suites"]]
+    return ", ".join(sorted(name for name in names if "/" in name))
 
 
 def _about(reports: Sequence[Report]) -> dict[str, Any]:

@@ -111,7 +111,7 @@ def with_worst(cases: Sequence[Case], path: Path) -> list[Case]:
             if sample.id in own:
                 msg = (
                     f"{path}: {case.id} has a sample {sample.id!r} of its own; give "
-                    "the input of that label another one."
+                    "the input here another label."
                 )
                 raise SuiteError(msg)
     return [

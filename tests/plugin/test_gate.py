@@ -143,6 +143,8 @@ def test_other_weights_cannot_be_said_and_a_case_that_is_gone_does_not_ship(bran
 
     branch.change("parity.toml", "seed = 0", "seed = 1")
     branch.gated().check(2, "CANNOT SAY", "other weights, configuration or inputs")
+    page = max(branch.path.glob("reports/runs/*/report.html"))
+    assert "Nothing could be compared with the baseline" in page.read_text()
 
 
 def test_a_run_of_some_cases_does_not_ship_for_one_reason(branch):
@@ -153,6 +155,8 @@ def test_a_run_of_some_cases_does_not_ship_for_one_reason(branch):
     page.check(1, "1 the run partial the run is a part of its suite and lacks 2 ")
     assert not page.has("gone no such case now")
     assert page.has("page reports/runs/")
+    (html,) = branch.path.glob("reports/runs/*/report.html")
+    assert "Only a part of the suite ran" in html.read_text()
 
 
 def test_a_gap_that_expires_fails_a_plain_run_and_the_gate(branch):

@@ -149,6 +149,20 @@ def test_runs_that_are_not_one_run_are_refused(shards, copies, change, said):
     assert shards[0].reports == before
 
 
+def test_a_checkpoint_may_be_in_another_folder_on_each_machine(
+    shards, copies, tmp_path
+):
+    rewrite(
+        copies[1] / "report.json",
+        lambda report: report["suites"][0].update(checkpoint="job-7"),
+    )
+    project = shards[0].branch(tmp_path / "elsewhere")
+
+    ended = project.parity("merge", *map(str, copies), "--suite", "parity.toml")
+
+    assert ended.code == shards[1].code, ended.text
+
+
 def test_a_missing_shard_is_named(shards, copies):
     shards[0].parity("merge", str(copies[0])).check(
         2, "shard 2/2 is missing; name the runs of all 2 shards."

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.commands.init.render import first_runtimes, path_from, render
-from harness.core.case import GIVEN, ONNX, Component, Source
+from harness.core.case import GIVEN, LONGEST, ONNX, Component, Source
 from harness.core.errors import SpecError, SuiteError
 from harness.core.foreign_files import lacking
 from harness.core.runtime import EXACT, formats, onnx_runtime
@@ -114,7 +114,7 @@ def _named(root: Path, paths: Sequence[Path]) -> dict[str, Path]:
         inside = path.parent.name if path.parent != root else ""
         words = [inside] if alone else [word for word in (inside, path.stem) if word]
         name = re.sub(r"[^a-z0-9_-]+", "_", "-".join(words).lower()).strip("_-")
-        name = name or "model"
+        name = name[:LONGEST].strip("_-") or "model"
         if name in named:
             msg = (
                 f"{named[name]} and {path} would both be the component {name!r}; "

@@ -173,7 +173,7 @@ def decide(
 
 
 def _unseen(baseline: Baseline, name: str, verdict: CaseVerdict) -> list[str]:
-    """Return the samples that fail, and that the baseline accepted without a result.
+    """Return the samples that fail and of which the accepted run has no value.
 
     The list is empty where the baseline did not accept a failure of this check.
     """

@@ -82,12 +82,12 @@ class EnvironmentSection(Section):
 def headline(facts: RunFacts, failures: Sequence[FailedCase]) -> Headline:
     """Return the verdict of the run, its reasons, and what was tested."""
     state, words = _VERDICTS[facts.exit_code]
-    limits = list(_limits(facts)) if state == GOOD else []
-    if limits:
+    limits = list(_limits(facts))
+    if limits and state == GOOD:
         words = "Parity"  # it is true of what ran, but a release needs more
     if state == GOOD and failures:  # the gate's decision
         number = count(len(failures), "failure")
-        limits.append(f"{number} below: accepted with the baseline.")
+        limits.append(f"The baseline accepts {number} below.")
     return Headline(
         state=state,
         words=words,
@@ -120,9 +120,11 @@ def _tally(facts: RunFacts) -> str:
 
 
 def _limits(facts: RunFacts) -> Iterator[str]:
-    """Yield why a run that agrees is not yet a decision to ship."""
+    """Yield what keeps a run, which may agree, from being a decision to ship."""
     if not facts.about.get("whole", True):
         yield "Only a part of the suite ran, so this is no decision to ship."
+    if facts.since is not None and not facts.since.tells:
+        yield "Nothing could be compared with the baseline."
     if facts.about.get("tier") or facts.about.get("changes"):
         own = (facts.about.get("tier"), *(facts.about.get("changes") or ()))
         listed = ", ".join(filter(None, own))

@@ -168,7 +168,7 @@ def _array(name: str, tensor: onnx_ir.TensorProtocol) -> np.ndarray:
 
 def digest_of(array: np.ndarray) -> bytes:
     """Return a digest that is equal for arrays of equal bytes."""
-    return xxhash.xxh3_128_digest(np.ascontiguousarray(array).data)
+    return xxhash.xxh3_128_digest(np.ascontiguousarray(array).view(np.uint8).data)
 
 
 def check_graph(

@@ -334,7 +334,10 @@ class _Streaming(fx.Interpreter):
 
 
 def widened(value: object) -> object:
-    """Return float64 in place of a dtype, or of a tensor's, with fewer bits."""
+    """Return float64 for a dtype of fewer bits, and a tensor of that dtype in float64.
+
+    Anything else is returned as it is.
+    """
     if isinstance(value, torch.dtype) and value in _FLOATS:
         return torch.float64
     if isinstance(value, torch.Tensor) and value.dtype in _FLOATS:

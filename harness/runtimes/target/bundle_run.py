@@ -183,7 +183,7 @@ def main() -> None:
         "files": said["files"],
         "entries": said["entries"],
         "samples": said["samples"],
-        "settings": said.get("settings"),  # a card of earlier has none
+        "settings": said.get("settings"),  # an earlier card has none
         "layers": said["layers"],
         "version": driver.version,
         "machine": f"{platform.machine()}, Python {platform.python_version()}",

@@ -125,6 +125,7 @@ def test_only_the_expected_failure_becomes_a_gap(outcome):
     expected = {
         Outcome.EXCEEDS: Outcome.GAP,
         Outcome.UNAVAILABLE: Outcome.UNAVAILABLE,
+        Outcome.ABSENT: Outcome.ABSENT,
     }.get(outcome, Outcome.STALE_GAP)
 
     applied = apply([GAP], "unet/mnn/fused/outputs", outcome, TODAY)

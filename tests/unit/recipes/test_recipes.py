@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from harness.core.case import Source
 from harness.core.errors import SuiteError
@@ -118,6 +119,28 @@ def test_weights_that_the_network_does_not_read_are_refused(tmp_path):
     says = r"52 weights that AutoencoderKL .* decoder.up_blocks.0.resnets.1.conv1.bias"
     with pytest.raises(SuiteError, match=says):
         load_network(Source(path=tmp_path), "vae", "AutoencoderKL")
+
+
+@pytest.mark.parametrize(
+    ("part", "other"),
+    [
+        ("vae", "caption_projection.y_embedding"),
+        ("text_encoder", "vision_model.post_layernorm.weight"),
+    ],
+    ids=["training alone reads it", "of another tower"],
+)
+def test_weights_that_a_network_may_leave_are_no_fault(part, other, tmp_path):
+    shutil.copytree(DIGITS / part, tmp_path / part)
+    (weights,) = (tmp_path / part).glob("*.safetensors")
+    save_file(
+        {**load_file(weights), other: torch.zeros(1)},
+        weights,
+        metadata={"format": "pt"},
+    )
+    recipe = {"vae": "vae_decoder"}.get(part, part)
+    source = Source(path=tmp_path)
+
+    assert recipe_module(recipe).build(component(recipe, source))
 
 
 @pytest.mark.parametrize("name", discover(SOURCE))
