@@ -74,7 +74,7 @@ def page_again(
         about={**report.about, **judged_by},
         since=since,
     )
-    with writing(path, "give another with --out" if out else "make room for it there"):
+    with writing(path, "give another with --out" if out else "the run is as it was"):
         return write_page(found, path)
 
 
