@@ -98,11 +98,16 @@ def _lines(name: str, samples: int, losses: Sequence[Loss]) -> Iterator[Line]:
     from harness.measure.float16 import kept_values
 
     names = ",".join(kept_values(losses))
-    for one in (one for one in runtimes().values() if one.keep):
-        # Only such a variant computes in float16 and may keep single values in float32.
-        for kind in (kind for kind, built_in in one.variants.items() if built_in.half):
-            own = dotted(("variant", one.name, f"{kind}-{name}"))
-            yield Line(text=f"     parity.toml   [{own}]")
-            yield Line(text=f'                   from = "{kind}"')
-            yield Line(text=f'                   components = ["{name}"]')
-            yield Line(text=f'                   flags = ["{one.keep}{names}"]')
+    # Only such variants compute in float16 and may keep single values in float32.
+    half = [
+        (one, kind)
+        for one in runtimes().values()
+        for kind, built_in in one.variants.items()
+        if one.keep and built_in.half
+    ]
+    for one, kind in half:
+        own = dotted(("variant", one.name, f"{kind}-{name}"))
+        yield Line(text=f"     parity.toml   [{own}]")
+        yield Line(text=f'                   from = "{kind}"')
+        yield Line(text=f'                   components = ["{name}"]')
+        yield Line(text=f'                   flags = ["{one.keep}{names}"]')

@@ -133,7 +133,7 @@ def test_a_boolean_output_may_be_numbers_of_0_and_1(reading, tmp_path):
 
 
 def test_an_output_has_one_position_in_all_samples(reading, tmp_path):
-    """Of several samples, the earliest position says what diverges first."""
+    """The value with the earliest position in any sample is said to diverge first."""
     positions = []
     for layers in ((), ("tokens", "scores")):
         folder = tmp_path / str(len(layers))
