@@ -2,11 +2,15 @@
 
     python benchmarks/bench_compare.py [--rounds N] [--write]
 
-Both take turns in one process, so that a
-busy machine slows both; the ratio is taken round by round.
+Each shape has a process of its own, because what a process had and gave back changes
+how fast it gets memory. Both take turns in it, so that a busy machine slows both; the
+ratio is taken round by round. Each shape is timed twice: in a process as Python starts
+it, and in one that keeps the memory that it frees, as the harness's workers do.
 """
 
+import json
 import math
+import os
 import statistics
 import subprocess
 import sys
@@ -22,18 +26,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # whether installed or not
 
 from harness.measure.compare import compare
 
-LARGE = [
-    (1 << 24,),
-    (4096, 4096),
-    (2, 320, 256, 102),
-    (2, 8192, 1024),
-    (1 << 18, 64),
-]
-SMALL = [
+SHAPES = [
     *((1,), (64,), (4, 64), (512,), (2, 4, 8, 8), (2, 320, 2, 2), (1, 4, 32, 32)),
     *((8192,), (128, 64), (2, 320, 4, 4), (4, 4096), (256, 64), (2, 1280, 4, 4)),
     *((1 << 15,), (512, 128), (1 << 17,), (2, 320, 16, 16), (1 << 18,), (4096, 64)),
-    *((2, 320, 32, 32), (1, 640, 32, 32), (77 * 8, 768)),
+    *((2, 320, 32, 32), (1, 640, 32, 32), (77 * 8, 768), (1 << 24,), (4096, 4096)),
+    *((2, 320, 256, 102), (2, 8192, 1024), (1 << 18, 64)),
 ]
 SIZES = (
     ("below 2 KB", 0, 1 << 11),
@@ -41,6 +39,9 @@ SIZES = (
     ("64 KB to 1 MB", (1 << 16) + 1, 1 << 20),
     ("from 1 MB on", 1 << 20, math.inf),
 )
+KEEPS = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": "268435456"}
+"""What `harness.engine.host` sets for its workers."""
+
 FIRST_CALL = """
 import time
 t0 = time.perf_counter()
@@ -56,7 +57,7 @@ print(f"import {t1 - t0:.2f} s, float32 {t2 - t1:.2f} s, float64 {t3 - t2:.2f} s
 
 
 class Ratio(NamedTuple):
-    """How many times as fast `compare` is at one shape."""
+    """How many times as fast `compare` is at one shape, of `size` bytes."""
 
     shape: tuple[int, ...]
     size: int
@@ -71,15 +72,17 @@ def make_pair(shape):
     return expected, expected + np.float32(1e-6) * noise
 
 
-def seconds(call, repeats=1):
+def seconds(call, repeats):
     start = time.perf_counter()
     for _ in range(repeats):
         call()
     return (time.perf_counter() - start) / repeats
 
 
-def race(expected, actual, rounds, repeats=1):
+def race(shape, rounds):
     """Return seconds a call, ``[rounds]`` each, of allclose and of compare."""
+    expected, actual = make_pair(shape)
+    repeats = max(1, min(200, (1 << 21) // expected.nbytes))
     plain, ours = [], []
     for _ in range(rounds + 1):
         plain.append(seconds(lambda: np.allclose(actual, expected), repeats))
@@ -87,39 +90,33 @@ def race(expected, actual, rounds, repeats=1):
     return plain[1:], ours[1:]  # the first round compiles and faults pages in
 
 
-def report_large(rounds):
-    found = []
-    print(f"{'shape':>22} {'MB':>4} {'allclose':>19} {'compare':>19}   ratio (spread)")
-    for shape in LARGE:
-        pair = make_pair(shape)
-        plain, ours = race(*pair, rounds)
-        size = 2 * pair[0].nbytes
-        ratios = sorted(a / b for a, b in zip(plain, ours, strict=True))
-        found.append(Ratio(shape, pair[0].nbytes, statistics.median(ratios)))
-        cells = [
-            f"{statistics.median(side) * 1e3:6.1f} ms "
-            f"{size / statistics.median(side) / 1e9:4.1f} GB/s"
-            for side in (plain, ours)
-        ]
-        print(
-            f"{shape!s:>22} {pair[0].nbytes / 2**20:4.0f} {cells[0]:>19} {cells[1]:>19}"
-            f"   {statistics.median(ratios):.1f} ({ratios[0]:.1f} to {ratios[-1]:.1f})"
-        )
-    return found
+def race_alone(shape, rounds, environment):
+    """Call `race` in a new process."""
+    asked = json.dumps([shape, rounds])
+    done = subprocess.run(
+        [sys.executable, __file__, "--one", asked],
+        env={**os.environ, **environment},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return json.loads(done.stdout)
 
 
-def report_small(rounds):
+def report(rounds, environment, words):
     found = []
-    print(f"\n{'shape':>22} {'KB':>6} {'allclose':>12} {'compare':>12}   ratio")
-    for shape in SMALL:
-        pair = make_pair(shape)
-        repeats = max(4, min(200, (1 << 21) // pair[0].nbytes))
-        sides = race(*pair, 3 * rounds, repeats=repeats)
-        ratio = statistics.median(a / b for a, b in zip(*sides, strict=True))
-        found.append(Ratio(shape, pair[0].nbytes, ratio))
+    print(f"\n{words}")
+    print(f"{'shape':>22} {'KB':>8} {'allclose':>12} {'compare':>12}   ratio (spread)")
+    for shape in SHAPES:
+        sides = race_alone(shape, rounds, environment)
+        ratios = sorted(a / b for a, b in zip(*sides, strict=True))
+        size = 4 * math.prod(shape)
+        found.append(Ratio(shape, size, statistics.median(ratios)))
         plain, ours = (statistics.median(side) * 1e6 for side in sides)
-        size = pair[0].nbytes / 2**10
-        print(f"{shape!s:>22} {size:6.1f} {plain:9.1f} us {ours:9.1f} us   {ratio:.2f}")
+        print(
+            f"{shape!s:>22} {size / 2**10:8.1f} {plain:9.1f} us {ours:9.1f} us"
+            f"   {found[-1].ratio:.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+        )
     return found
 
 
@@ -140,29 +137,45 @@ def report_first_call():
 
 def main():
     parser = figures.parser(__doc__)
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--one", help="time one shape, and print the seconds as JSON")
     given = parser.parse_args()
-    found = [*report_large(given.rounds), *report_small(given.rounds)]
+    if given.one:
+        shape, rounds = json.loads(given.one)
+        print(json.dumps(race(tuple(shape), rounds)))
+        return
+    plain = report(given.rounds, {}, "a process as Python starts it")
+    keeping = report(given.rounds, KEEPS, "a process that keeps the memory it frees")
     report_first_call()
     if given.write:
-        keep(found)
+        keep(plain, keeping)
 
 
-def keep(found):
-    """Keep the ratios by the size of an array."""
+def by_size(found):
+    """Say the least and the greatest ratio of each range of sizes."""
     parts = []
     for words, least, most in SIZES:
         among = [one for one in found if least <= one.size < most]
         low, high = (pick(among, key=lambda one: one.ratio) for pick in (min, max))
         shape = "[" + ", ".join(map(str, low.shape)) + "]"
         parts.append(f"{words}: {low.ratio:.2g} × ({shape}) to {high.ratio:.2g} ×")
+    return "; ".join(parts)
+
+
+def keep(plain, keeping):
+    """Keep the ratios by the size of an array."""
     figures.keep(
         "compare",
         script=__file__,
         what="one comparison with every metric, against `numpy.allclose` alone, "
         "float32, in throughput",
-        measured="; ".join(parts),
-        values={"x".join(map(str, one.shape)): round(one.ratio, 3) for one in found},
+        measured=f"{by_size(plain)}. Where a process keeps the memory that it frees, "
+        f"as the harness's workers do: {by_size(keeping)}",
+        values={
+            name + "x".join(map(str, one.shape)): round(one.ratio, 3)
+            for name, found in (("", plain), ("keeping ", keeping))
+            for one in found
+        },
         code=["core", "measure"],
     )
 

@@ -107,6 +107,28 @@ def test_required_atol_keeps_the_largest_of_many_blocks(growth, scale):
     assert comparison.worst_index == worst
 
 
+@pytest.mark.parametrize("rung", range(len(RTOL_GRID)))
+def test_required_atol_sees_a_later_excess_at_one_rtol_alone(rung):
+    # The first place has the most at smaller rtol, and the second nothing at larger.
+    rtol, *larger = RTOL_GRID[rung:]
+    expected, error = np.zeros((2, 30_000))
+    if rung == 0:
+        places = (0.0, 1.0), (2.0 / larger[0], 2.0)
+    else:
+        places = (1.0 / rtol, 1.0), (0.1 / rtol if larger else 0.0, 0.5)
+    for place, (size, apart) in zip((0, 20_000), places, strict=True):
+        expected[place], error[place] = size, apart
+    actual = (expected + error).astype(np.float32)
+    expected = expected.astype(np.float32)
+    first = compare(expected=expected[:9000], actual=actual[:9000]).required_atol
+    both = compare(expected=expected, actual=actual).required_atol
+    error, size, _ = plain(expected, actual)
+    assert both == tuple(
+        max(0.0, float((abs(error) - rtol * abs(size)).max())) for rtol in RTOL_GRID
+    )
+    assert [i for i in range(len(both)) if both[i] > first[i]] == [rung]
+
+
 def test_required_atol_sees_one_subnormal_excess_among_large_values():
     expected = np.full(5000, 1e30, np.float32)
     actual = expected.copy()
@@ -344,6 +366,15 @@ def test_worst_item_and_channel_agree_with_numpy(pair):
         assert comparison.worst_channel_rms is None
 
 
+def test_the_worst_item_is_found_by_its_finite_pairs_in_every_block():
+    expected = np.zeros((2, 20_000), np.float32)
+    actual = np.ones_like(expected)
+    actual[1] = np.nan
+    actual[1, ::4] = 1.5
+    comparison = compare(expected=expected, actual=actual)
+    assert (comparison.worst_item, comparison.worst_item_rms) == (1, 1.5)
+
+
 def test_the_first_of_equal_errors_is_the_worst():
     expected = np.zeros((4, 5000), np.float32)
     actual = expected.copy()
@@ -397,7 +428,7 @@ def test_a_single_wrong_element_moves_the_maximum_and_no_quantile():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(
-    "shape", [(1,), (7,), (1000, 3), (2, 3, 4, 5), (3, 130, 129), (2, 700_001)]
+    "shape", [(1,), (7,), (1000, 3), (2, 3, 4, 5), (3, 130, 129), (2, 1_100_001)]
 )
 def test_sums_agree_with_numpy_in_float64(shape, dtype):
     expected, actual = (side.astype(dtype) for side in noisy(shape, seed=3))
