@@ -1,4 +1,4 @@
-"""Every test: what runs only by name, and Ctrl-C means what it means at a terminal.
+"""Every test: what runs only by name, a store, and Ctrl-C as it is at a terminal.
 
 A CI may start its tests in the background, where Ctrl-C is ignored; so it would be by
 every process that a test starts, and then interrupts.
@@ -7,11 +7,14 @@ every process that a test starts, and then interrupts.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-if TYPE_CHECKING:
-    import pytest
+import pytest
+from filelock import FileLock
+
+from harness.engine.store import local_root
 
 ONLY_BY_NAME = (
     # Full sizes need 24 GiB of memory; the next two want a quiet machine.
@@ -38,3 +41,27 @@ def pytest_collection_modifyitems(
     if left:
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if item not in left]
+
+
+@pytest.fixture(scope="session")
+def shared_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store that all tests share; it begins with what this machine's own store has.
+
+    Exports take long, and `tox -e parity` has made most of digits' already. The files
+    are links, so nothing that tests do changes the machine's own. Where there is no
+    such store, or no link can be made, the first test that needs an entry makes it.
+    """
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    store = base / "parity-store"
+    entries = shutil.ignore_patterns("locks", "making", "shared", "versions")
+    with FileLock(f"{store}.lock"):  # the workers of xdist share it
+        if not store.exists():
+            try:
+                shutil.copytree(
+                    local_root(), store, ignore=entries, copy_function=os.link
+                )
+            except (OSError, shutil.Error):
+                shutil.rmtree(store, ignore_errors=True)
+                store.mkdir()
+    return store

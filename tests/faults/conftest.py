@@ -1,7 +1,6 @@
 """Digits' components as they are deployed, ready to be tampered with."""
 
 import json
-import os
 
 import pytest
 import torch
@@ -29,25 +28,17 @@ def digits():
 
 
 @pytest.fixture(scope="session")
-def store_root(tmp_path_factory):
-    """Where exports and references lie; the workers of xdist share it."""
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    return shared / "digits-store"
-
-
-@pytest.fixture(scope="session")
-def artifacts(store_root):
+def artifacts(shared_store):
     """What exports and converts."""
     worker_pool = WorkerPool(LIMIT_S)
-    yield Artifacts(Store(root=store_root), worker_pool, None)
+    yield Artifacts(Store(root=shared_store), worker_pool, None)
     worker_pool.close()
 
 
 @pytest.fixture(scope="session")
-def trials(store_root):
+def trials(shared_store):
     """What plants the catalogue's faults."""
-    with Trials(store_root) as trials:
+    with Trials(shared_store) as trials:
         yield trials
 
 

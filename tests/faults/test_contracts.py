@@ -34,8 +34,8 @@ class Asking(Stand):
 
 
 @pytest.fixture(scope="module")
-def stand(store_root: Path):
-    with Asking(store_root) as stand:
+def stand(shared_store: Path):
+    with Asking(shared_store) as stand:
         yield stand
 
 

@@ -11,10 +11,10 @@ OF = {fault.name: fault for fault in FAULTS}
 
 
 @pytest.fixture
-def engine(digits, store_root, monkeypatch):
+def engine(digits, shared_store, monkeypatch):
     """What plants faults, and leaves out little."""
     monkeypatch.setattr(post, "SEARCH_S", 3.0)
-    with PlantedEngine(Store(root=store_root), digits.limits) as engine:
+    with PlantedEngine(Store(root=shared_store), digits.limits) as engine:
         yield engine
 
 

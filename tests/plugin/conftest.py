@@ -1,6 +1,5 @@
 """A store that is filled once, and the runs that several tests read."""
 
-import os
 import sys
 
 import fsspec
@@ -12,15 +11,13 @@ from tests.plugin.project import write_project
 
 
 @pytest.fixture(scope="session")
-def store(tmp_path_factory):
-    """A store that all the tests share; the first run of them fills it."""
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+def store(shared_store):
+    """The store that commands use; the first run of them fills it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PARITY_STORE", str(shared / "parity-store"))
+        patch.setenv("PARITY_STORE", str(shared_store))
         for name in ("GITHUB_STEP_SUMMARY", "PYTEST_ADDOPTS", "FORCE_COLOR"):
             patch.delenv(name, raising=False)
-        yield shared / "parity-store"
+        yield shared_store
 
 
 @pytest.fixture(scope="session")
