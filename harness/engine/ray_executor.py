@@ -28,6 +28,10 @@ _RETRIES: Final = 20
 _MISMATCH: Final = "Version mismatch"
 """Words of Ray's error about another Python or Ray, whose lines say which."""
 
+_NOT_STARTED: Final = ("Starting Ray client server", "Proxy failed to Connect")
+"""Words of Ray's errors about the process that it starts for each client. It ends at
+once now and then, also on a quiet machine, and the next one stays."""
+
 Tell = Callable[[Progress], None]
 
 
@@ -280,13 +284,15 @@ def _connected(address: str) -> Any:  # noqa: ANN401  # a module without types
     import ray
 
     named = None if address == RAY else address
+    init = partial(
+        ray.init,
+        address=named,
+        log_to_driver=False,
+        logging_level="ERROR",
+        include_dashboard=None if named or "RAY_ADDRESS" in os.environ else False,
+    )
     try:
-        ray.init(
-            address=named,
-            log_to_driver=False,
-            logging_level="ERROR",
-            include_dashboard=None if named or "RAY_ADDRESS" in os.environ else False,
-        )
+        _once_more(init)
     except Exception as error:  # Ray raises many kinds
         where = named or os.environ.get("RAY_ADDRESS", "this machine")
         text = str(error)
@@ -297,6 +303,16 @@ def _connected(address: str) -> Any:  # noqa: ANN401  # a module without types
         msg = f"no Ray cluster can be used at {where}: {why}"
         raise ParityError(msg) from error
     return ray
+
+
+def _once_more(init: Callable[[], object]) -> None:
+    """Connect to Ray, and once more where its server for this client did not start."""
+    try:
+        init()
+    except Exception as error:
+        if not any(words in str(error) for words in _NOT_STARTED):
+            raise
+        init()
 
 
 def executor_on(where: str, tell: Tell | None) -> Executor | None:

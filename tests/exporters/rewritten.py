@@ -27,10 +27,9 @@ from harness.measure.trace import load_inputs
 from harness.runtimes.foreign import lineup
 from harness.runtimes.foreign.lineup import NAMES, take_onnx
 from harness.runtimes.pytorch.contract import Sample
-from harness.runtimes.pytorch.export import TracedNetwork
 from harness.runtimes.pytorch.prepare import Work
 from harness.runtimes.pytorch.reference import record_reference
-from harness.runtimes.pytorch.translation import translate_once
+from harness.runtimes.pytorch.translation import TracedNetwork, translate_once
 from tests.faults.stand import Stand
 from tests.faults.trial import Trial
 

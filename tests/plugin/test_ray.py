@@ -439,6 +439,30 @@ def test_another_python_on_the_cluster_is_one_sentence(monkeypatch):
     assert "\n" not in text
 
 
+ENDS_ONCE = """\
+import os
+from pathlib import Path
+if b"specific-server" in Path("/proc/self/cmdline").read_bytes():
+    if not Path({mark!r}).exists():
+        Path({mark!r}).touch()
+        os._exit(1)
+"""
+
+
+def test_a_server_of_ray_that_ends_as_it_starts_is_asked_for_again(
+    request, tmp_path, monkeypatch
+):
+    mark, folder = tmp_path / "mark", tmp_path / "site"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(ENDS_ONCE.format(mark=str(mark)))
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    cluster = request.getfixturevalue("cluster")
+
+    RayExecutor(cluster.url).shutdown()
+
+    assert mark.exists()
+
+
 def test_no_cluster_at_an_address_is_one_sentence(project):
     ended = project.run(*PARITY, "run", "--on", "ray://127.0.0.1:9")
 

@@ -21,8 +21,9 @@ from harness.core.case import (
 from harness.core.probes import Probe
 from harness.engine.store import Store
 from harness.recipes.inputs import Array, draw
-from harness.runtimes.pytorch.export import Exported, TracedNetwork, export_onnx
+from harness.runtimes.pytorch.export import Exported, export_onnx
 from harness.runtimes.pytorch.program import Program, program_of_export
+from harness.runtimes.pytorch.translation import TracedNetwork
 from tests.places import DIGITS
 
 _SMALL_UNET: dict[str, object] = {

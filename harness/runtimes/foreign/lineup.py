@@ -43,10 +43,10 @@ from harness.runtimes.graph.onnx_graph import (
     module_scope,
     program_value,
 )
-from harness.runtimes.pytorch.export import Exported, TracedNetwork, quiet
+from harness.runtimes.pytorch.export import Exported, quiet
 from harness.runtimes.pytorch.program import Program
 from harness.runtimes.pytorch.submodules import program_of_module
-from harness.runtimes.pytorch.translation import translate_once
+from harness.runtimes.pytorch.translation import TracedNetwork, translate_once
 from harness.runtimes.pytorch.weights import digests_in, owners_of
 
 NAMES, SCOPES, WEIGHTS, OUTPUTS = "names", "scopes", "weights", "outputs"

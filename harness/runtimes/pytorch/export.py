@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import onnx
 import onnx_ir
 import torch
 
-from harness.core.case import Component, ExportSettings, symbol_of
+from harness.core.case import Component, ExportSettings
 from harness.core.contract import breach
 from harness.core.errors import StageError, first_line
 from harness.core.outcome import Outcome
 from harness.core.probes import Probe, save_probes
 from harness.engine.export_files import MODEL, PROBES, PROTO_LIMIT_BYTES, WEIGHTS
-from harness.engine.store import Store
 from harness.measure.align import link
 from harness.runtimes.graph.onnx_graph import (
     graph_values,
@@ -31,35 +28,15 @@ from harness.runtimes.graph.onnx_graph import (
 )
 from harness.runtimes.pytorch.export_errors import refusal, wrong_opset
 from harness.runtimes.pytorch.program import Program, program_of_export
-from harness.runtimes.pytorch.reference import check_count, refuse_changed_input
 from harness.runtimes.pytorch.submodules import program_of_module
+from harness.runtimes.pytorch.translation import (
+    TracedNetwork,
+    keep,
+    open_axes,
+    program_names,
+    translate,
+)
 from harness.runtimes.pytorch.weights import lost_weights
-
-if TYPE_CHECKING:
-    from torch.onnx import ONNXProgram
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TracedNetwork:
-    """A network, and all that an export or a translation of it needs.
-
-    Attributes:
-        module: The unmodified module.
-        copy: The module that an exporter gets, in eval mode; maybe `module` itself. Its
-            ``forward`` takes the component's inputs in order.
-        component: The component that is tested.
-        settings: Settings of the export.
-        example: Inputs of the run. Sizes of open axes differ from one another.
-        store: The store that keeps the exporter's translation of `copy`.
-
-    """
-
-    module: torch.nn.Module
-    copy: torch.nn.Module
-    component: Component
-    settings: ExportSettings
-    example: tuple[torch.Tensor, ...]
-    store: Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +92,7 @@ def export_onnx(
 
 def _by_dynamo(network: TracedNetwork, folder: Path, *, external: bool) -> Exported:
     translated = translate(network)
+    keep(network, translated)
     given = translated.model.opset_imports.get("")
     if given != network.settings.opset:
         raise wrong_opset(network.component, network.settings, given)
@@ -127,31 +105,6 @@ def _by_dynamo(network: TracedNetwork, folder: Path, *, external: bool) -> Expor
     values = graph_values(folder / MODEL, program_value)
     probes = link(program.probes, values, program_names(translated, network.component))
     return Exported(program=program, probes=tuple(probes))
-
-
-def translate(network: TracedNetwork) -> ONNXProgram:
-    """Return the dynamo exporter's translation of a network, in memory.
-
-    Raises:
-        StageError: The program changes its inputs, or its number of outputs is not the
-            recipe's.
-
-    """
-    component = network.component
-    translated = torch.onnx.export(
-        network.copy,
-        network.example,
-        dynamo=True,
-        opset_version=network.settings.opset,
-        input_names=[spec.name for spec in component.inputs],
-        output_names=[spec.name for spec in component.outputs],
-        dynamic_shapes=_dynamic_shapes(network),
-        verbose=False,
-    )
-    if translated is None:  # only dynamo=False returns None
-        raise TypeError
-    _check_signature(translated, component)
-    return translated
 
 
 def _by_torchscript(
@@ -194,59 +147,14 @@ def _gather_weights(folder: Path) -> None:
         (folder / str(location)).unlink(missing_ok=True)
 
 
-def _dynamic_shapes(network: TracedNetwork) -> tuple[object, ...] | None:
-    """Return the open axes of each argument of ``forward``."""
-    inputs = network.component.inputs
-    open_axes = [_open_axes(spec.shape, network.settings) for spec in inputs]
-    if not any(open_axes):
-        return None
-    shapes = [
-        dict.fromkeys(axes, torch.export.Dim.DYNAMIC) or None for axes in open_axes
-    ]
-    return _arguments(network.copy, shapes)
-
-
-def _arguments(module: torch.nn.Module, shapes: Sequence[object]) -> tuple[object, ...]:
-    """Nest `shapes` as ``forward`` takes its inputs: ``*rest`` is one argument."""
-    parameters = inspect.signature(module.forward).parameters.values()
-    named = [p for p in parameters if p.kind is not p.VAR_POSITIONAL]
-    if len(shapes) == len(named):  # an empty ``*rest`` is no argument
-        return tuple(shapes)
-    return (*shapes[: len(named)], tuple(shapes[len(named) :]))
-
-
 def _dynamic_axes(
     component: Component, settings: ExportSettings
 ) -> dict[str, dict[int, str]]:
     return {
         spec.name: axes
         for spec in (*component.inputs, *component.outputs)
-        if (axes := _open_axes(spec.shape, settings))
+        if (axes := open_axes(spec.shape, settings))
     }
-
-
-def _open_axes(shape: Sequence[int | str], settings: ExportSettings) -> dict[int, str]:
-    return {
-        axis: str(size).replace("*", "_x_").replace("/", "_over_")
-        for axis, size in enumerate(shape)
-        if isinstance(size, str) and symbol_of(size) in settings.dynamic
-    }
-
-
-def _check_signature(translated: ONNXProgram, component: Component) -> None:
-    """Refuse a program that changes its inputs or has another number of outputs."""
-    signature = translated.exported_program.graph_signature
-    for name in signature.user_inputs_to_mutate.values():
-        changed = component.inputs[signature.user_inputs.index(name)].name
-        refuse_changed_input(component, changed)
-    check_count(component, len(signature.user_outputs))
-
-
-def program_names(translated: ONNXProgram, component: Component) -> dict[str, str]:
-    """Return the program's value behind each output, before any identities."""
-    values = translated.exported_program.graph_signature.user_outputs
-    outputs = zip(values, component.outputs, strict=True)
-    return {str(value): spec.name for value, spec in outputs}
 
 
 def _check(network: TracedNetwork, folder: Path) -> None:

@@ -41,18 +41,13 @@ from harness.runtimes.foreign.lineup import NAMES, line_up_converted, take_onnx
 from harness.runtimes.graph.check import check_graph
 from harness.runtimes.graph.onnx_graph import unread_inputs
 from harness.runtimes.pytorch.contract import effects_at
-from harness.runtimes.pytorch.export import (
-    Exported,
-    TracedNetwork,
-    export_onnx,
-    quiet,
-)
+from harness.runtimes.pytorch.export import Exported, export_onnx, quiet
 from harness.runtimes.pytorch.export_errors import refuse_adapters
 from harness.runtimes.pytorch.program import Program, own_path
 from harness.runtimes.pytorch.reference import check_mode, record_reference, run_of
 from harness.runtimes.pytorch.stages import Stages
 from harness.runtimes.pytorch.submodules import program_of_module
-from harness.runtimes.pytorch.translation import translate_once
+from harness.runtimes.pytorch.translation import TracedNetwork, translate_once
 
 
 def prepare(

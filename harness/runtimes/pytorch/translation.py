@@ -1,25 +1,55 @@
-"""Keep the dynamo exporter's translation of a network in the store."""
+"""Translate a network by the dynamo exporter, once: the store keeps the program."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import inspect
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
+from harness.core.case import Component, ExportSettings, symbol_of
+from harness.core.entry import Entry
 from harness.engine.keys import program_key
-from harness.runtimes.pytorch.export import TracedNetwork, program_names, translate
+from harness.engine.store import Store
 from harness.runtimes.pytorch.program import Program, program_of_export
+from harness.runtimes.pytorch.reference import check_count, refuse_changed_input
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
+    from torch.onnx import ONNXProgram
 
 _FILE = "program.pt2"
 _OUTPUTS = "outputs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedNetwork:
+    """A network, and all that an export or a translation of it needs.
+
+    Attributes:
+        module: The unmodified module.
+        copy: The module that an exporter gets, in eval mode; maybe `module` itself. Its
+            ``forward`` takes the component's inputs in order.
+        component: The component that is tested.
+        settings: Settings of the export.
+        example: Inputs of the run. Sizes of open axes differ from one another.
+        store: The store that keeps the exporter's translation of `copy`.
+
+    """
+
+    module: torch.nn.Module
+    copy: torch.nn.Module
+    component: Component
+    settings: ExportSettings
+    example: tuple[torch.Tensor, ...]
+    store: Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,31 +72,83 @@ def translate_once(network: TracedNetwork) -> Translated:
             be any exception, and nothing is kept.
 
     """
-    component, settings = network.component, network.settings
     fresh: list[ExportedProgram] = []
 
     def build(folder: Path) -> Mapping[str, object]:
         made = translate(network)
         fresh.append(made.exported_program)
-        # On a full disk, PyTorch's own writer aborts the process and says nothing.
-        written = BytesIO()
-        torch.export.save(_bare(made.exported_program), written)
-        (folder / _FILE).write_bytes(written.getbuffer())
-        return {_OUTPUTS: program_names(made, component)}
+        return _write(made, network.component, folder)
 
-    shapes = [list(tensor.shape) for tensor in network.example]
-    key = program_key(component, settings, shapes)
-    entry = network.store.make("program", key, build)
+    entry = network.store.make("program", _key(network), build)
     if fresh:
         (exported,) = fresh
     else:
-        entry.check()
-        exported = torch.export.load(entry.file(_FILE))
+        exported = _read(network.store, entry)
         weights = network.copy.state_dict(keep_vars=True)
         exported._state_dict = {name: weights[name] for name in exported.state_dict}  # noqa: SLF001  # no public way
     outputs = entry.meta[_OUTPUTS]
     assert isinstance(outputs, dict)  # noqa: S101  # as `build` returned it
     return Translated(program=program_of_export(exported), outputs=outputs)
+
+
+def _read(store: Store, entry: Entry) -> ExportedProgram:
+    """Read a program; what cannot be read is removed, so that the next one is kept."""
+    try:
+        entry.check()
+        return torch.export.load(entry.file(_FILE))
+    except Exception:
+        store.remove(entry)
+        raise
+
+
+def keep(network: TracedNetwork, translated: ONNXProgram) -> None:
+    """Put a network's translation into the store, so that `translate_once` finds it.
+
+    Nothing is kept where PyTorch cannot write its own program.
+    """
+    write = partial(_write, translated, network.component)
+    with suppress(Exception):  # PyTorch raises anything
+        network.store.make("program", _key(network), write)
+
+
+def _key(network: TracedNetwork) -> dict[str, object]:
+    shapes = [list(tensor.shape) for tensor in network.example]
+    return program_key(network.component, network.settings, shapes)
+
+
+def _write(
+    translated: ONNXProgram, component: Component, folder: Path
+) -> dict[str, object]:
+    # On a full disk, PyTorch's own writer aborts the process and says nothing.
+    written = BytesIO()
+    torch.export.save(_bare(translated.exported_program), written)
+    (folder / _FILE).write_bytes(written.getbuffer())
+    return {_OUTPUTS: program_names(translated, component)}
+
+
+def translate(network: TracedNetwork) -> ONNXProgram:
+    """Return the dynamo exporter's translation of a network, in memory.
+
+    Raises:
+        StageError: The program changes its inputs, or its number of outputs is not the
+            recipe's.
+
+    """
+    component = network.component
+    translated = torch.onnx.export(
+        network.copy,
+        network.example,
+        dynamo=True,
+        opset_version=network.settings.opset,
+        input_names=[spec.name for spec in component.inputs],
+        output_names=[spec.name for spec in component.outputs],
+        dynamic_shapes=_dynamic_shapes(network),
+        verbose=False,
+    )
+    if translated is None:  # only dynamo=False returns None
+        raise TypeError
+    _check_signature(translated, component)
+    return translated
 
 
 def _bare(exported: ExportedProgram) -> ExportedProgram:
@@ -81,3 +163,47 @@ def _bare(exported: ExportedProgram) -> ExportedProgram:
     bare._state_dict = zeros  # noqa: SLF001  # no public way
     bare._example_inputs = None  # noqa: SLF001  # they are drawn again
     return bare
+
+
+def _dynamic_shapes(network: TracedNetwork) -> tuple[object, ...] | None:
+    """Return the open axes of each argument of ``forward``."""
+    inputs = network.component.inputs
+    opened = [open_axes(spec.shape, network.settings) for spec in inputs]
+    if not any(opened):
+        return None
+    shapes = [dict.fromkeys(axes, torch.export.Dim.DYNAMIC) or None for axes in opened]
+    return _arguments(network.copy, shapes)
+
+
+def _arguments(module: torch.nn.Module, shapes: Sequence[object]) -> tuple[object, ...]:
+    """Nest `shapes` as ``forward`` takes its inputs: ``*rest`` is one argument."""
+    parameters = inspect.signature(module.forward).parameters.values()
+    named = [p for p in parameters if p.kind is not p.VAR_POSITIONAL]
+    if len(shapes) == len(named):  # an empty ``*rest`` is no argument
+        return tuple(shapes)
+    return (*shapes[: len(named)], tuple(shapes[len(named) :]))
+
+
+def open_axes(shape: Sequence[int | str], settings: ExportSettings) -> dict[int, str]:
+    """Return the axes of a shape that an export leaves open, with a name for each."""
+    return {
+        axis: str(size).replace("*", "_x_").replace("/", "_over_")
+        for axis, size in enumerate(shape)
+        if isinstance(size, str) and symbol_of(size) in settings.dynamic
+    }
+
+
+def _check_signature(translated: ONNXProgram, component: Component) -> None:
+    """Refuse a program that changes its inputs or has another number of outputs."""
+    signature = translated.exported_program.graph_signature
+    for name in signature.user_inputs_to_mutate.values():
+        changed = component.inputs[signature.user_inputs.index(name)].name
+        refuse_changed_input(component, changed)
+    check_count(component, len(signature.user_outputs))
+
+
+def program_names(translated: ONNXProgram, component: Component) -> dict[str, str]:
+    """Return the program's value behind each output, before any identities."""
+    values = translated.exported_program.graph_signature.user_outputs
+    outputs = zip(values, component.outputs, strict=True)
+    return {str(value): spec.name for value, spec in outputs}
