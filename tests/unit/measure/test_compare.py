@@ -109,14 +109,15 @@ def test_required_atol_keeps_the_largest_of_many_blocks(growth, scale):
 
 @pytest.mark.parametrize("rung", range(len(RTOL_GRID)))
 def test_required_atol_sees_a_later_excess_at_one_rtol_alone(rung):
-    # The first place has the most at smaller rtol, and the second nothing at larger.
-    rtol, *larger = RTOL_GRID[rung:]
+    # The first place has the most at smaller rtol, and the others nothing at larger.
+    # The last one has a hundredth more than the second.
     expected, error = np.zeros((2, 30_000))
     if rung == 0:
-        places = (0.0, 1.0), (2.0 / larger[0], 2.0)
+        places = (0.0, 1.0), (2.0 / RTOL_GRID[1], 2.0), (2.0 / RTOL_GRID[1], 2.02)
     else:
-        places = (1.0 / rtol, 1.0), (0.1 / rtol if larger else 0.0, 0.5)
-    for place, (size, apart) in zip((0, 20_000), places, strict=True):
+        size = 0.1 / RTOL_GRID[rung]
+        places = (10 * size, 1.0), (size, 0.5), (size, 0.505)
+    for place, (size, apart) in zip((0, 20_000, 25_000), places, strict=True):
         expected[place], error[place] = size, apart
     actual = (expected + error).astype(np.float32)
     expected = expected.astype(np.float32)
