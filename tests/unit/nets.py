@@ -162,7 +162,9 @@ def export(
         exporter=exporter, opset=opset, **{"dynamic": OPEN, **settings}
     )
     example = tuple(torch.tensor(v) for v in feeds(component).values())
-    return export_onnx(traced(module, component, asked, example), folder)
+    store = folder.with_name(f"{folder.name}-store")  # the folder's files are listed
+    network = traced(module, component, asked, example, store)
+    return export_onnx(network, folder)
 
 
 def traced(
@@ -170,9 +172,9 @@ def traced(
     component: Component,
     settings: ExportSettings,
     example: tuple[torch.Tensor, ...],
-    store: Path = Path("no-store"),
+    store: Path,
 ) -> TracedNetwork:
-    """Return a network as an exporter gets it; an export alone needs no store."""
+    """Return a network as an exporter gets it."""
     return TracedNetwork(
         module=module,
         copy=module,

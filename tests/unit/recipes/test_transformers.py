@@ -181,7 +181,7 @@ def test_what_dynamo_finds_in_the_sizes_is_quoted_and_no_line_that_there_is_not(
     feeds = recipe_runs.tensors(drawn(part, shapes=shapes))
     module = recipe_module(part.recipe).build(part)
     settings = ExportSettings(dynamic=("batch",))
-    network = nets.traced(module, part, settings, tuple(feeds))
+    network = nets.traced(module, part, settings, tuple(feeds), tmp_path / "store")
 
     with pytest.raises(StageError, match=r"found: .*is inconsistent") as refused:
         export_onnx(network, tmp_path)
@@ -432,7 +432,7 @@ def test_an_export_that_cannot_be_right_names_the_way_out(
     part = describe("transformer", "transformer", source(fixture))
     example = tuple(recipe_runs.tensors(drawn(part)))
     module = recipe_module("transformer").build(part)
-    network = nets.traced(module, part, settings, example)
+    network = nets.traced(module, part, settings, example, tmp_path / "store")
 
     with pytest.raises(StageError) as caught:
         export_onnx(network, tmp_path)

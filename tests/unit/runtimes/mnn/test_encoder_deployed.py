@@ -50,7 +50,8 @@ def export(part, folder, attention="eager", **changes):
         torch.tensor(array) for array in draw(part, sample(**TRACED)).values()
     )
     folder.mkdir()
-    export_onnx(nets.traced(module, part, settings, example), folder)
+    network = nets.traced(module, part, settings, example, folder / "store")
+    export_onnx(network, folder)
     return folder / "model.onnx"
 
 
@@ -191,9 +192,10 @@ def test_an_axis_that_the_export_froze_is_named(tmp_path, exporter, sizes, said)
     )
     example = (torch.zeros(2, 10, dtype=torch.int32),)
     module = Frozen(sizes).eval()
+    network = nets.traced(module, part, settings, example, tmp_path / "store")
 
     with pytest.raises(StageError, match=said) as refused:
-        export_onnx(nets.traced(module, part, settings, example), tmp_path)
+        export_onnx(network, tmp_path)
 
     assert refused.value.outcome is Outcome.EXPORT
     assert "out of dynamic_axes" in str(refused.value)
