@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -51,6 +52,9 @@ SEEDS = (2001, 2002, 2003)
 """Of inputs that no tolerance was set with."""
 
 RUNTIMES = ("onnxruntime", "mnn")
+AT_ONCE = 2
+"""Machines that are simulated beside each other; each keeps about one core busy."""
+
 LIMIT_S = 900.0
 CHECKPOINT = ("model_index.json", "config.json")
 
@@ -248,21 +252,20 @@ def main() -> int:
     prepare(asked.suites, seeds, kept)
     chosen = machines(capability())[: asked.first]
     found = []
-    for machine in chosen:
-        start = time.monotonic()
-        lines = _elsewhere(machine, asked)
-        found += lines
-        if not asked.suites:  # the whole of a machine is kept in reports/
-            note_clean(machine.name, lines)
-        alarms = [line for line in lines if line["alarm"]]
-        print(
-            f"{machine.name:48} {len(lines):4} runs  {len(alarms):2} alarms  "
-            f"{time.monotonic() - start:4.0f} s",
-            flush=True,
-        )
-        for line in alarms:
-            print(f"  {line['suite']}/{line['case']} {line['sample']}")
-            print(f"    {line['alarm'].splitlines()[0]}", flush=True)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        each = pool.map(lambda machine: _elsewhere(machine, asked), chosen)
+        for machine, (lines, seconds) in zip(chosen, each, strict=True):
+            found += lines
+            _note(machine, lines, asked)
+            alarms = [line for line in lines if line["alarm"]]
+            print(
+                f"{machine.name:48} {len(lines):4} runs  {len(alarms):2} alarms  "
+                f"{seconds:4.0f} s",
+                flush=True,
+            )
+            for line in alarms:
+                print(f"  {line['suite']}/{line['case']} {line['sample']}")
+                print(f"    {line['alarm'].splitlines()[0]}", flush=True)
     return told(found, len(chosen))
 
 
@@ -285,8 +288,22 @@ def told(found: Sequence[Mapping[str, str]], count: int) -> int:
     return int(bool(alarms) or same or not found)
 
 
-def _elsewhere(machine: Machine, asked: argparse.Namespace) -> list[dict[str, str]]:
-    """Run the suites in a process that sees another machine."""
+def _note(
+    machine: Machine, lines: Sequence[dict[str, str]], asked: argparse.Namespace
+) -> None:
+    """Keep a machine's runs where they are asked for."""
+    if not asked.suites:  # the whole of a machine is kept in reports/
+        note_clean(machine.name, lines)
+    if asked.lines:
+        with asked.lines.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(line) + "\n" for line in lines)
+
+
+def _elsewhere(
+    machine: Machine, asked: argparse.Namespace
+) -> tuple[list[dict[str, str]], float]:
+    """Run the suites in a process that sees another machine; it takes some seconds."""
+    start = time.monotonic()
     command = [sys.executable, "-m", "tests.machines", "--machine", machine.name]
     command += ["--seeds", str(asked.seeds)]
     command += ["--store", asked.store] if asked.store else []
@@ -304,10 +321,7 @@ def _elsewhere(machine: Machine, asked: argparse.Namespace) -> list[dict[str, st
         lines = list(child.stdout)
     if child.returncode:
         sys.exit(f"{machine.name}: the process ended with {child.returncode}")
-    if asked.lines:
-        with asked.lines.open("a", encoding="utf-8") as file:
-            file.writelines(lines)
-    return [json.loads(line) for line in lines]
+    return [json.loads(line) for line in lines], time.monotonic() - start
 
 
 if __name__ == "__main__":
