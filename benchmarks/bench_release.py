@@ -67,7 +67,11 @@ def deployed(suite, variant, store, residents):
     name = f"hundred/mnn/{variant}"
     case = next(case for case in suite.pipeline_cases if case.id == name)
     with Engine(open_store(store), suite.limits) as engine:
-        files = engine._role_files(case, {})
+        files = [
+            engine._artifacts.role_file(one, role, {})
+            for role, one in case.roles
+            if one
+        ]
     return {file.role: SessionNetwork(file, residents) for file in files}
 
 
