@@ -61,6 +61,12 @@ FIRST_STEP = {
 FILES = {"MNN int8-weights": "int8-weights", "MNN int4-weights": "int4-weights"}
 """Builds to the variant of the deployed files."""
 
+COLUMNS = [
+    *("build", "median PSNR", "DO NOT SHIP", "SHIP", "pictures"),
+    *("mean × 1.1", "35 dB"),
+]
+ACCEPTED = "MNN int4-weights, where int8-weights is accepted (the gate)"
+
 
 def deployed(suite, variant, store, residents):
     """Return the networks of MNN's files, by role."""
@@ -196,11 +202,28 @@ def equal(limits, rng):
         shipped += verdict is Conclusion.SHIP
         mean = np.mean(made["losses"]["flip"][:TEN])
         theirs += mean > NUNCHAKU * np.mean(made["limits"]["flip"][:TEN])
-    row = {"build": "equal to the yardstick", "releases": RELEASES}
+    row = {
+        "build": f"as far off as bfloat16, {RELEASES:,} simulated releases",
+        "releases": RELEASES,
+    }
     row |= {"worse": alarms / RELEASES, "ship": shipped / RELEASES}
     row |= {"mean x 1.1": theirs / RELEASES}
     print(json.dumps(row), flush=True)
     return row
+
+
+def shares(row):
+    """Return one build as texts for the page; *pictures* is until it was clear."""
+    after = row.get("after") or row.get("ship after")
+    return [
+        row["build"],
+        f"{row['psnr dB']:.1f} dB" if "psnr dB" in row else "",
+        f"{100 * row['worse']:.3g} %",
+        f"{100 * row['ship']:.3g} %",
+        f"{after:g}" if after else "",
+        f"{100 * row['mean x 1.1']:.3g} %",
+        f"{100 * row['35 dB']:.3g} %" if "35 dB" in row else "",
+    ]
 
 
 def main():
@@ -214,7 +237,7 @@ def main():
     limits = next(iter(found.values()))["limits"]
     rows = [equal(limits, rng)]
     eight, four = (found[name] for name in FILES)
-    found["int4-weights, int8-weights is accepted"] = against(eight, four, RMS_GROWTH)
+    found[ACCEPTED] = against(eight, four, RMS_GROWTH)
     for name, one in found.items():
         rows.append(score(name, one["losses"], one["limits"], POWERED, rng))
     if given.write:
@@ -226,6 +249,7 @@ def main():
             measured=f"{rows[0]['worse']:.1%} of {RELEASES:,} equal builds are called "
             f"worse; seen nine times in ten: {', '.join(seen)}",
             values={row["build"]: row for row in rows},
+            rows=[COLUMNS, ["---", *["--:"] * (len(COLUMNS) - 1)], *map(shares, rows)],
             code=["judge", "runtimes/diffusion"],
         )
 

@@ -32,7 +32,7 @@ SCRIPTS = {
     for path in sorted(Path(__file__).parent.glob("bench_*.py"))
 }
 DIGITS = ("-m", "pytest", "-m", "parity and bench", "tests/parity", "-n", "0")
-MARKED = re.compile(r"(<!-- bench:(\w+) -->)(.*?)(<!-- /bench -->)", re.DOTALL)
+MARKED = re.compile(r"(<!-- bench:(\w+)( rows)? -->)(.*?)(<!-- /bench -->)", re.DOTALL)
 TABLE = "table"
 
 
@@ -93,7 +93,7 @@ def parser(description):
     return made
 
 
-def keep(name, *, script, what, measured, values, code, root=ROOT):
+def keep(name, *, script, what, measured, values, code, rows=(), root=ROOT):
     """Keep one figure with where, when and of which code it was measured.
 
     Args:
@@ -103,6 +103,8 @@ def keep(name, *, script, what, measured, values, code, root=ROOT):
         measured: The figure in words.
         values: Its numbers; ratios are of one run with both sides in it.
         code: Folders of harness/ that were measured.
+        rows: A table of its own, for pages that show more than `measured`; each row is
+            a list of texts.
 
     """
     from harness.core.environment import environment
@@ -113,6 +115,7 @@ def keep(name, *, script, what, measured, values, code, root=ROOT):
             "what": what,
             "measured": measured,
             "values": values,
+            **({"rows": rows} if rows else {}),
             "script": script,
             "code": list(code),
             "digest": digest(root, script, code),
@@ -155,9 +158,12 @@ def refreshed(text, kept):
     """Return a page with every marked place as the figures say."""
 
     def place(match):
-        begin, name, _, end = match.groups()
+        begin, name, rows, _, end = match.groups()
         if name == TABLE:
             return f"{begin}\n\n{table(kept)}\n\n{end}"
+        if rows:
+            lines = ["| " + " | ".join(row) + " |" for row in kept[name]["rows"]]
+            return "\n".join([begin, *lines, end])
         return f"{begin}{kept[name]['measured']}{end}"
 
     return MARKED.sub(place, text)

@@ -30,6 +30,7 @@ def kept(figures, tmp_path):
     (tmp_path / "harness/measure/code.py").write_text("one = 1\n")
     (tmp_path / "README.md").write_text("It is <!-- bench:one --><!-- /bench --> now.")
     (tmp_path / "docs/all.md").write_text("<!-- bench:table --><!-- /bench -->\n")
+    (tmp_path / "docs/rows.md").write_text("<!-- bench:one rows --><!-- /bench -->\n")
     figures.keep(
         "one",
         script="bench_one.py",
@@ -37,6 +38,7 @@ def kept(figures, tmp_path):
         measured="2.0 × as fast",
         values={"ratio": 2.0},
         code=["measure"],
+        rows=[["side", "seconds"], ["---", "--:"], ["one", "2"]],
         root=tmp_path,
     )
     figures.write_pages(tmp_path)
@@ -48,6 +50,8 @@ def test_pages_say_what_was_kept(figures, kept):
 
     assert "2.0 × as fast" in (kept / "README.md").read_text()
     assert "| one, against two | 2.0 × as fast | `bench_one.py`, " in page
+    rows = (kept / "docs/rows.md").read_text().splitlines()
+    assert rows[1:-1] == ["| side | seconds |", "| --- | --: |", "| one | 2 |"]
     assert not figures.check(kept)
 
 
