@@ -25,11 +25,12 @@ import importlib
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import figures
 import numpy as np
@@ -61,9 +62,18 @@ UNIFORM = {
     "mnn": ("fp32", "int8-weights", "int4-weights"),
     "onnxruntime": ("fp32", "fp16", "int8-weights"),
 }
-WITHIN_DB = {"mnn": 37.0, "onnxruntime": 50.0}
+WITHIN_DB = {"mnn": 36.5, "onnxruntime": 50.0}
 MANY, FEW = 8, 4
 BLOCK, LARGER, RATE = 64, (256, 128), 0.05
+WORDS = {
+    "planned": "`parity plan`",
+    "int4-weights": "`int4-weights`",
+    "int8-weights": "`int8-weights`",
+    "greedy by size": "few bits for the largest layers",
+    "auto_quant": "the procedure of MNN's `auto_quant.py`",
+}
+"""What README calls the ways that it shows."""
+
 TIMEOUT_S = 3600.0
 BELOW_DB, ABOVE_DB = 6.0, 3.0
 """Bounds of the plans begin so far below that of the table, and end so far above."""
@@ -369,6 +379,26 @@ def main() -> None:
         keep(rows, plans, given.runtime, within)
 
 
+def shown(rows: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
+    """Return kept rows, by their names, as the texts of README's table."""
+    int8 = rows["int8-weights"]["mse"]
+    table = [
+        [
+            WORDS[name],
+            f"{row['size_bytes'] / 2**20:.2f} MB",
+            f"{(row['mse'] / int8) ** 0.5:.2f}",
+            f"{row['worst_db']:.1f} dB",
+            str(row["right"]),
+            str(row["conversions"]),
+        ]
+        for name, row in rows.items()
+        if name in WORDS
+    ]
+    head = ["way to give bits", "size", "error over that of int8", "worst picture"]
+    head += ["digits read right", "conversions"]
+    return [head, ["---", *["--:"] * (len(head) - 1)], *table]
+
+
 def keep(
     rows: Sequence[Way],
     plans: Sequence[dict[str, float]],
@@ -378,6 +408,7 @@ def keep(
     """Keep the figures."""
     by_name, least = {row.name: row for row in rows}, smallest(rows)
     ours, int8 = by_name["planned"], by_name["int8-weights"]
+    kept = {row.name: {**vars(row), "variant": row.variant.kind} for row in rows}
     exceeded = sum(one["exceeded"] for one in plans)
     pairs = sum(one["pairs"] for one in plans)
     unseen = (
@@ -393,12 +424,8 @@ def keep(
         f"{least.name}, "
         f"{(ours.mse / int8.mse) ** 0.5:.2f} × int8's error, {ours.right} of 100 read "
         f"right{unseen if plans else ''}",
-        values={
-            "rows": {
-                row.name: {**vars(row), "variant": row.variant.kind} for row in rows
-            },
-            "plans": plans,
-        },
+        values={"rows": kept, "plans": plans},
+        rows=shown(kept),
         code=["commands/plan", "engine", "runtimes"],
     )
 
