@@ -163,7 +163,7 @@ def refreshed(text, kept):
             return f"{begin}\n\n{table(kept)}\n\n{end}"
         if rows:
             lines = ["| " + " | ".join(row) + " |" for row in kept[name]["rows"]]
-            return "\n".join([begin, *lines, end])
+            return "\n".join([begin, "", *lines, "", end])
         return f"{begin}{kept[name]['measured']}{end}"
 
     return MARKED.sub(place, text)

@@ -51,7 +51,7 @@ def test_pages_say_what_was_kept(figures, kept):
     assert "2.0 × as fast" in (kept / "README.md").read_text()
     assert "| one, against two | 2.0 × as fast | `bench_one.py`, " in page
     rows = (kept / "docs/rows.md").read_text().splitlines()
-    assert rows[1:-1] == ["| side | seconds |", "| --- | --: |", "| one | 2 |"]
+    assert rows[2:-2] == ["| side | seconds |", "| --- | --: |", "| one | 2 |"]
     assert not figures.check(kept)
 
 
