@@ -25,12 +25,11 @@ import importlib
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import figures
 import numpy as np
@@ -65,15 +64,6 @@ UNIFORM = {
 WITHIN_DB = {"mnn": 36.5, "onnxruntime": 50.0}
 MANY, FEW = 8, 4
 BLOCK, LARGER, RATE = 64, (256, 128), 0.05
-WORDS = {
-    "planned": "`parity plan`",
-    "int4-weights": "`int4-weights`",
-    "int8-weights": "`int8-weights`",
-    "greedy by size": "few bits for the largest layers",
-    "auto_quant": "the procedure of MNN's `auto_quant.py`",
-}
-"""What README calls the ways that it shows."""
-
 TIMEOUT_S = 3600.0
 BELOW_DB, ABOVE_DB = 6.0, 3.0
 """Bounds of the plans begin so far below that of the table, and end so far above."""
@@ -231,21 +221,27 @@ def decibels(mse: float) -> float:
     return 10 * np.log10(255**2 / mse)
 
 
-def table(rows: Sequence[Way]) -> str:
-    """Return the files as a table of Markdown."""
+def table(rows: Sequence[Way]) -> list[list[str]]:
+    """Return the files as a table, the head first."""
     int8 = next(row for row in rows if row.name == "int8-weights")
     least = smallest(rows)
-    heads = ("UNet", "size", f"of {least.name}", "PSNR", "error, of int8's")
-    heads += ("worst picture", "read right", "conversions", "time")
-    lines = [f"| {' | '.join(heads)} |", "|---" + "|--:" * (len(heads) - 1) + "|"]
-    lines += [
-        f"| {row.name} | {row.size_bytes / 2**20:.2f} MB "
-        f"| {row.size_bytes / least.size_bytes:.2f} | {decibels(row.mse):.1f} dB "
-        f"| {(row.mse / int8.mse) ** 0.5:.2f} | {row.worst_db:.1f} dB | {row.right} "
-        f"| {row.conversions} | {row.seconds:.0f} s |"
+    heads = ["UNet", "size", f"of `{least.name}`", "PSNR"]
+    heads += ["error over that of `int8-weights`", "worst picture", "read right"]
+    heads += ["conversions"]
+    lines = [
+        [
+            row.name,
+            f"{row.size_bytes / 2**20:.2f} MB",
+            f"{row.size_bytes / least.size_bytes:.2f}",
+            f"{decibels(row.mse):.1f} dB",
+            f"{(row.mse / int8.mse) ** 0.5:.2f}",
+            f"{row.worst_db:.1f} dB",
+            str(row.right),
+            str(row.conversions),
+        ]
         for row in rows
     ]
-    return "\n".join(lines)
+    return [heads, *lines]
 
 
 def smallest(rows: Sequence[Way]) -> Way:
@@ -361,7 +357,7 @@ def main() -> None:
             bound=Tolerance(psnr_db=within),
         )
         rows = compared(suite, place, given.conversions)
-        print(table(rows), flush=True)
+        print(figures.markdown(table(rows)), flush=True)
         bounds = np.linspace(within - BELOW_DB, within + ABOVE_DB, given.plans)
         plans = list(
             filter(
@@ -379,26 +375,6 @@ def main() -> None:
         keep(rows, plans, given.runtime, within)
 
 
-def shown(rows: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
-    """Return kept rows, by their names, as the texts of README's table."""
-    int8 = rows["int8-weights"]["mse"]
-    table = [
-        [
-            WORDS[name],
-            f"{row['size_bytes'] / 2**20:.2f} MB",
-            f"{(row['mse'] / int8) ** 0.5:.2f}",
-            f"{row['worst_db']:.1f} dB",
-            str(row["right"]),
-            str(row["conversions"]),
-        ]
-        for name, row in rows.items()
-        if name in WORDS
-    ]
-    head = ["way to give bits", "size", "error over that of int8", "worst picture"]
-    head += ["digits read right", "conversions"]
-    return [head, ["---", *["--:"] * (len(head) - 1)], *table]
-
-
 def keep(
     rows: Sequence[Way],
     plans: Sequence[dict[str, float]],
@@ -408,7 +384,6 @@ def keep(
     """Keep the figures."""
     by_name, least = {row.name: row for row in rows}, smallest(rows)
     ours, int8 = by_name["planned"], by_name["int8-weights"]
-    kept = {row.name: {**vars(row), "variant": row.variant.kind} for row in rows}
     exceeded = sum(one["exceeded"] for one in plans)
     pairs = sum(one["pairs"] for one in plans)
     unseen = (
@@ -424,8 +399,13 @@ def keep(
         f"{least.name}, "
         f"{(ours.mse / int8.mse) ** 0.5:.2f} × int8's error, {ours.right} of 100 read "
         f"right{unseen if plans else ''}",
-        values={"rows": kept, "plans": plans},
-        rows=shown(kept),
+        values={
+            "rows": {
+                row.name: {**vars(row), "variant": row.variant.kind} for row in rows
+            },
+            "plans": plans,
+        },
+        rows=table(rows),
         code=["commands/plan", "engine", "runtimes"],
     )
 

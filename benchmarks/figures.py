@@ -103,8 +103,8 @@ def keep(name, *, script, what, measured, values, code, rows=(), root=ROOT):
         measured: The figure in words.
         values: Its numbers; ratios are of one run with both sides in it.
         code: Folders of harness/ that were measured.
-        rows: A table of its own, for pages that show more than `measured`; each row is
-            a list of texts.
+        rows: A table of its own, for pages that show more than `measured`: lists of
+            texts, the head first.
 
     """
     from harness.core.environment import environment
@@ -115,7 +115,7 @@ def keep(name, *, script, what, measured, values, code, rows=(), root=ROOT):
             "what": what,
             "measured": measured,
             "values": values,
-            **({"rows": rows} if rows else {}),
+            "rows": list(rows),
             "script": script,
             "code": list(code),
             "digest": digest(root, script, code),
@@ -130,6 +130,13 @@ def keep(name, *, script, what, measured, values, code, rows=(), root=ROOT):
     }
     text = json.dumps(dict(sorted(kept.items())), indent=1, ensure_ascii=False)
     kept_in(root).write_text(text + "\n", encoding="utf-8")
+
+
+def markdown(rows):
+    """Return rows of texts, the head first, as a table; the first column is words."""
+    head, *others = rows
+    sides = ["---", *["--:"] * (len(head) - 1)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, sides, *others))
 
 
 def table(kept):
@@ -162,8 +169,7 @@ def refreshed(text, kept):
         if name == TABLE:
             return f"{begin}\n\n{table(kept)}\n\n{end}"
         if rows:
-            lines = ["| " + " | ".join(row) + " |" for row in kept[name]["rows"]]
-            return "\n".join([begin, "", *lines, "", end])
+            return f"{begin}\n\n{markdown(kept[name]['rows'])}\n\n{end}"
         return f"{begin}{kept[name]['measured']}{end}"
 
     return MARKED.sub(place, text)

@@ -302,7 +302,7 @@ def _note(
 def _elsewhere(
     machine: Machine, asked: argparse.Namespace
 ) -> tuple[list[dict[str, str]], float]:
-    """Run the suites in a process that sees another machine; it takes some seconds."""
+    """Run the suites in a process that sees another machine; its runs and seconds."""
     start = time.monotonic()
     command = [sys.executable, "-m", "tests.machines", "--machine", machine.name]
     command += ["--seeds", str(asked.seeds)]

@@ -38,7 +38,7 @@ def kept(figures, tmp_path):
         measured="2.0 × as fast",
         values={"ratio": 2.0},
         code=["measure"],
-        rows=[["side", "seconds"], ["---", "--:"], ["one", "2"]],
+        rows=[["side", "seconds"], ["one", "2"]],
         root=tmp_path,
     )
     figures.write_pages(tmp_path)
