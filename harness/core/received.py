@@ -1,0 +1,107 @@
+"""Read what somebody else may have sent: typed, bounded, and never as code.
+
+Cards, runs, traces, stores and models are made to be sent. Each reader of such a file
+uses these functions, and looks at nothing before they return. They raise `DamagedError`
+with one clause. The caller knows what the file is, and makes a sentence of it.
+"""
+
+from __future__ import annotations
+
+import stat
+import struct
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+TEXT_BYTES = 512 << 20
+"""Largest size of a JSON file: a report of all values of a large run has 100 MB."""
+
+_BROKEN = (
+    *(OSError, ValueError, TypeError, KeyError, EOFError, RuntimeError, SyntaxError),
+    *(MemoryError, NotImplementedError, struct.error, tokenize.TokenError),
+    *(zipfile.BadZipFile, zlib.error),
+)
+"""Errors of Python's and NumPy's readers for a file that is damaged."""
+
+
+class DamagedError(ValueError):
+    """Received data is not what it must be; the message is one clause."""
+
+
+@contextmanager
+def in_a_clause() -> Iterator[None]:
+    """Replace an error of a reader of Python, NumPy or msgspec by a `DamagedError`."""
+    try:
+        yield
+    except DamagedError:
+        raise
+    except RecursionError as error:
+        msg = "it is nested too deeply"
+        raise DamagedError(msg) from error
+    except _BROKEN as error:
+        text = str(error).partition("\n")[0].rstrip(".")
+        raise DamagedError(text or type(error).__name__) from error
+
+
+def read_bytes(path: Path, most_bytes: int = TEXT_BYTES) -> bytes:
+    """Return the contents of a plain file that has at most `most_bytes`.
+
+    Raises:
+        OSError: The file cannot be read.
+        DamagedError: It is no plain file, or it is larger.
+
+    """
+    # A pipe or a device of that name would keep the reader waiting.
+    if not stat.S_ISREG(path.stat().st_mode):
+        msg = "it is no plain file"
+        raise DamagedError(msg)
+    with path.open("rb") as file:
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        msg = f"it has more than {most_bytes:,} bytes"
+        raise DamagedError(msg)
+    return content
+
+
+def decode(content: bytes | str, kind: type[T]) -> T:
+    """Return JSON as a value of a type that msgspec can check.
+
+    Numbers are finite, and the nesting is bounded. A field that the type does not
+    declare is left out, so that nothing can be passed on without a check.
+
+    Raises:
+        DamagedError: The text is no JSON, or has another type. The clause says where.
+
+    """
+    with in_a_clause():
+        return msgspec.json.decode(content, type=kind)
+
+
+def read_json(path: Path, kind: type[T], most_bytes: int = TEXT_BYTES) -> T:
+    """Return a JSON file as a value of a type that msgspec can check; see `decode`.
+
+    Raises:
+        OSError: The file cannot be read.
+        DamagedError: It is too large, no JSON, or has another type.
+
+    """
+    return decode(read_bytes(path, most_bytes), kind)
+
+
+def convert(value: object, kind: type[T]) -> T:
+    """Return JSON values as a value of a type that msgspec can check.
+
+    Raises:
+        DamagedError: The values have another type. The clause says where.
+
+    """
+    with in_a_clause():
+        return msgspec.convert(value, kind)

@@ -1,0 +1,36 @@
+"""What somebody else may have sent is read typed and bounded."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from harness.core.received import DamagedError, decode, read_bytes
+
+
+class Told(msgspec.Struct):
+    layers: int
+    more: object = None
+
+
+@pytest.mark.parametrize(
+    ("text", "clause"),
+    [
+        ('{"layers": NaN}', "malformed"),
+        ('{"layers": [2]}', r"Expected `int`, got `array` - at `\$.layers`"),
+        ('{"layers": 1, "more": ' + "[" * 100_000, "nested too deeply"),
+        ('{"layers": ' + "9" * 5000 + "}", "out of range"),
+        ("[" * 100_000, "Expected `object`"),
+        (b"\xff\xfe", "malformed|decode"),
+        ("", "truncated"),
+    ],
+)
+def test_json_that_is_not_what_it_must_be_is_one_clause(text, clause):
+    with pytest.raises(DamagedError, match=clause):
+        decode(text, Told)
+
+
+def test_a_file_that_is_no_plain_file_or_too_large_is_not_read(tmp_path):
+    (tmp_path / "large").write_bytes(b"12345")
+    with pytest.raises(DamagedError, match="more than 4 bytes"):
+        read_bytes(tmp_path / "large", most_bytes=4)
