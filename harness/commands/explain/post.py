@@ -23,10 +23,11 @@ from harness.commands.explain.repro import fill
 from harness.core.case import Case, Device
 from harness.core.environment import environment, version_of
 from harness.core.errors import ParityError
+from harness.core.private import without_paths
 from harness.core.program import ProgramEnd, ended
 from harness.core.record import CaseRecord
 from harness.core.runtime import Runtime, runs_exported, runtime
-from harness.core.text import count, operator, without_paths
+from harness.core.text import count, operator
 from harness.engine.engine import Engine
 from harness.engine.environments import installed_versions, python_of
 from harness.engine.excerpt import Excerpt, Redraw
