@@ -18,9 +18,10 @@ from harness.commands.explain.excerpts import Around
 from harness.commands.explain.repro import EXPORTED
 from harness.core.case import Case
 from harness.core.environment import environment, version_of
+from harness.core.private import without_paths
 from harness.core.record import CaseRecord
 from harness.core.runtime import runs_exported, runtime
-from harness.core.text import count, operator, without_paths
+from harness.core.text import LOG, count, operator, printable
 
 _MARKS: Final = re.compile(
     r"[`*<>\[\]|\\~&@#$!]|://|www\.|(?<!\w)_|_(?!\w)", re.IGNORECASE
@@ -121,7 +122,7 @@ def word(text: str) -> str:
     >>> word("a`b\n# c")
     '``a`b # c``'
     """
-    text = " ".join(_shown(text).split())
+    text = printable(" ".join(text.split()))
     if not _MARKS.search(text):
         return text
     ticks = _ticks(text, least=1)
@@ -147,20 +148,15 @@ def fenced(text: str) -> str:
     ```
     ````
     """
-    lines = [_shown(line) for line in text.split("\n")]
-    ticks = _ticks("\n".join(lines), least=3)
-    return "\n".join((ticks, *lines, ticks))
+    text = printable(text, LOG, lines=True)
+    ticks = _ticks(text, least=3)
+    return "\n".join((ticks, text, ticks))
 
 
 def _ticks(text: str, least: int) -> str:
     """Return more backticks than stand together in a text."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     return "`" * max(least, longest + 1)
-
-
-def _shown(text: str) -> str:
-    """Return a text of one line with a blank for each character that is no letter."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def _sentence(looks: str) -> str:

@@ -20,9 +20,9 @@ from harness.commands.explain.issue import about_drawn, cell, issue
 from harness.commands.explain.repro import SCRIPT, fill
 from harness.core.case import Case, Device
 from harness.core.errors import ParityError
+from harness.core.private import without_paths
 from harness.core.program import ProgramEnd, ended
 from harness.core.runtime import Runtime, runtime
-from harness.core.text import without_paths
 from harness.engine.engine import Engine
 from harness.engine.environments import installed_versions, python_of
 from harness.engine.excerpt import Excerpt, Redraw
