@@ -55,6 +55,9 @@ _WAY_OUT = {
 }
 """Operator that MNN 3.6 lacks, to a way to export without it; each was tried."""
 _TAIL_LINES = 8
+_FILE_NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f]{1,60}")
+"""A text that names a file, and no other place."""
+
 _CLOCK = re.compile(r"^\[\d\d:\d\d:\d\d\] (@ \d+: |\S+:\d+: )?")
 
 
@@ -146,6 +149,7 @@ def _quantize(
     """Quantize a converted file offline, in its place, and return the tool's log."""
     import numpy as np
 
+    _refuse_no_file_names(calibration[0])
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         for index, inputs in enumerate(calibration):
@@ -179,6 +183,19 @@ def _quantize(
             _fail(msg, log)
         shutil.move(made, target)
     return log
+
+
+def _refuse_no_file_names(inputs: Mapping[str, np.ndarray]) -> None:
+    """Refuse inputs whose names cannot name the files that MNN's tool reads."""
+    together = Counter(name.casefold() for name in inputs)
+    for name in inputs:
+        if not _FILE_NAME.fullmatch(name) or together[name.casefold()] > 1:
+            msg = (
+                "MNN's tool for offline quantization reads a file that is named by the "
+                f"input, and {name[:80]!r} can name none of its own: export the model "
+                "with another name of this input, or leave the variant out."
+            )
+            _fail(msg, "")
 
 
 def _shapes(inputs: Mapping[str, np.ndarray]) -> list[dict[str, object]]:
