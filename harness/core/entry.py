@@ -23,7 +23,7 @@ from harness.core.digest import canonical_json, digest_file, digest_value
 from harness.core.errors import SpecError, StageError, StoreError
 from harness.core.kinds import Count, check_notes
 from harness.core.outcome import Outcome
-from harness.core.private import set_mode
+from harness.core.permissions import set_mode
 from harness.core.received import DamagedError, decode, in_a_clause, read_bytes
 
 _KIND = re.compile(r"[a-z0-9][a-z0-9-]*")

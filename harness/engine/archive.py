@@ -16,7 +16,7 @@ import xxhash
 
 from harness.core.entry import RECORD, RECORD_BYTES, FileRecord, parse_record
 from harness.core.kinds import is_shared, strangers
-from harness.core.private import make_folders
+from harness.core.permissions import make_folders
 from harness.core.received import DamagedError, in_a_clause
 
 _COPIED_BYTES: Final = 1 << 20

@@ -50,7 +50,7 @@ from harness.core.entry import (
 )
 from harness.core.errors import StoreError
 from harness.core.kinds import is_shared
-from harness.core.private import is_private
+from harness.core.permissions import is_private
 from harness.core.received import DamagedError
 from harness.engine.large_files import (
     FILES,

@@ -28,7 +28,7 @@ import platformdirs
 
 from harness import __version__
 from harness.core.errors import StoreError
-from harness.core.private import (
+from harness.core.permissions import (
     PRIVATE,
     WRITABLE,
     make_folders,
