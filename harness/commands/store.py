@@ -68,6 +68,7 @@ def store_verify(store: str) -> int:
     findings = list(opened.verify())
     for finding in findings:
         done = "removed" if finding.removed else "still there"
+        done = f"moved to {finding.aside}" if finding.aside else done
         click.echo(f"✗ {finding.problem} ({done})")
     sound = count(len(list(opened.entries())), "sound entry")
     click.echo(f"{sound} in {opened.root}")

@@ -17,9 +17,10 @@ from msgspec import structs
 from harness.core.case import Case, sample_groups
 from harness.core.errors import SuiteError
 from harness.core.pipeline import MIXED
+from harness.core.private import without_paths
 from harness.core.record import OUTPUTS, CaseRecord, Row
 from harness.core.runtime import runtime
-from harness.core.text import few, in_floors, without_paths
+from harness.core.text import few, in_floors
 from harness.engine.engine import Engine
 from harness.judge.case import CaseVerdict
 from harness.judge.value import JudgedRow
