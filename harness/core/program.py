@@ -1,9 +1,16 @@
-"""Run a program of somebody else's, and say in one sentence how it fails."""
+"""Run a program of somebody else's, and say in one sentence how it fails.
+
+A child process that works on data imports nothing that lies where the data lies. This
+module has the environment that sees to it.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
+import site
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +20,37 @@ from harness.core.errors import SpecError
 
 LIMIT_S: Final = 600
 """Seconds after which a program is stopped."""
+
+
+def isolated() -> dict[str, str]:
+    """Return an environment in which a Python imports only what is installed.
+
+    By default a Python first looks in the current folder, or beside its script, for
+    all that it imports. There a model, a card or a downloaded run may have brought a
+    `numpy.py`. Python 3.11 and later leave these folders out, and so do the Pythons
+    that such a child starts.
+
+    The user's own `PYTHONPATH` stays, without relative folders: each child would look
+    for them somewhere else, and an empty entry means the current folder.
+    """
+    dropped = {"PYTHONPATH", "PYTHONSTARTUP", "PYTHONINSPECT"}
+    environment = {k: v for k, v in os.environ.items() if k not in dropped}
+    environment["PYTHONSAFEPATH"] = "1"
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if places := [place for place in given if Path(place).is_absolute()]:
+        environment["PYTHONPATH"] = os.pathsep.join(places)
+    return environment
+
+
+def alone(*arguments: str) -> list[str]:
+    """Return the command of a Python that imports nothing that a user's folders have.
+
+    It is for a child that needs only what is installed: it reads no variable of
+    Python's, so a `PYTHONPATH` to the folder of a suite does not reach it either. What
+    the user installed for this Python alone is found, where this process finds it.
+    """
+    flags = ("-E", "-P") if site.ENABLE_USER_SITE else ("-I",)
+    return [sys.executable, *flags, *arguments]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,12 +81,12 @@ def ended(
     env: Mapping[str, str] | None = None,
     limit_s: int = LIMIT_S,
 ) -> ProgramEnd:
-    """Run a program to its end.
+    """Run a program to its end, isolated from the folder where it runs.
 
     Args:
         command: The program and its arguments.
         folder: Its working directory; None for that of this process.
-        env: Its environment; None for that of this process.
+        env: Variables that it has beside those of `isolated`.
         limit_s: Seconds after which it is stopped.
 
     Raises:
@@ -59,7 +97,7 @@ def ended(
         done = subprocess.run(
             command,
             cwd=folder,
-            env=env,
+            env=isolated() | dict(env or {}),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

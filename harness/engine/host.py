@@ -35,7 +35,7 @@ import psutil
 
 from harness.core.errors import SpecError, StageError
 from harness.core.outcome import Outcome
-from harness.core.program import signal_name
+from harness.core.program import isolated, signal_name
 from harness.core.waiting import SLICE_S
 from harness.engine.worker import FORKS, JobResult, report_progress
 
@@ -202,7 +202,7 @@ class _Process:
         # The file has no name, so it cannot be left behind. The host and its jobs
         # share its offset, so all writes go to the end.
         self.log: IO[bytes] = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
-        flags = ("-u", "-P", "-c", _BOOT)
+        flags = ("-u", "-c", _BOOT)
         self.popen = subprocess.Popen(
             [sys.executable, *flags, str(theirs.fileno()), f"parity-host:{name}"],
             stdin=subprocess.DEVNULL,
@@ -340,7 +340,7 @@ def _request(
 
 
 def _environment() -> dict[str, str]:
-    found = _DEFAULT_ENVIRONMENT | os.environ
+    found = _DEFAULT_ENVIRONMENT | isolated()
     found.pop("PYTEST_CURRENT_TEST", None)  # another one in each test
     found.pop(_STORE, None)  # each job gets its own
     return found

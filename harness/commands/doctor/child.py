@@ -15,7 +15,7 @@ import msgspec
 
 from harness.core.case import GIVEN, Component, Device, Source, TensorSpec, Variant
 from harness.core.errors import StageError
-from harness.core.program import signal_name
+from harness.core.program import isolated, signal_name
 from harness.core.runtime import EXACT, resolve, runs_exported, runtime
 
 _ROOT = Path(__file__).parents[3]
@@ -74,6 +74,7 @@ def ask_child(function: str, *arguments: str, timeout_s: float = LIMIT_S) -> Ans
             done = subprocess.run(
                 command,
                 cwd=folder,
+                env=isolated(),
                 capture_output=True,
                 encoding="utf-8",
                 errors="replace",

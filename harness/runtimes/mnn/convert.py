@@ -26,7 +26,7 @@ from harness.core.errors import StageError
 from harness.core.onnx_header import Port
 from harness.core.outcome import Outcome
 from harness.core.probes import Probe
-from harness.core.program import signal_name
+from harness.core.program import isolated, signal_name
 from harness.engine.environments import python_of
 from harness.runtimes.graph.onnx_graph import origin_of
 from harness.runtimes.mnn import MODEL, RUNTIME, WEIGHTS, file
@@ -137,6 +137,7 @@ def _run(command: Sequence[str]) -> str:
         done = subprocess.run(  # a program that the user named, or ours
             command,
             cwd=alone,
+            env=isolated(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             check=False,
