@@ -150,7 +150,7 @@ def fenced(text: str) -> str:
     """
     text = printable(text, LOG, lines=True)
     ticks = _ticks(text, least=3)
-    return "\n".join((ticks, text, ticks))
+    return f"{ticks}\n{text}\n{ticks}"
 
 
 def _ticks(text: str, least: int) -> str:
