@@ -17,6 +17,9 @@ from tests.fuzz.formats import Format
 from tests.fuzz.loop import Trouble, check_shown
 from tests.places import FIXTURES
 
+_COPIED = 0.2
+"""Share of the ONNX files that are taken into a store."""
+
 
 def _messages(message: Any) -> Iterator[Any]:
     """Yield a message and all that it holds."""
@@ -159,7 +162,8 @@ class OnnxFormat(Format):
             self._loads(self.work / "suite")
         self._graph(path)
         weight_files(path, "onnx")
-        bring(path, "onnx", self.work / "in the store", "model.onnx")
+        if self.rng.random() < _COPIED:
+            bring(path, "onnx", self.work / "in the store", "model.onnx")
 
     def _loads(self, folder: Path) -> None:
         """What `parity init` wrote is a suite that can be read."""
