@@ -15,7 +15,6 @@ import errno
 import json
 import re
 import secrets
-import sys
 import tarfile
 import threading
 import time
@@ -27,6 +26,7 @@ from typing import Any, Final, Self, TypeVar
 from urllib.parse import urlsplit
 
 from harness.core.errors import StoreError
+from harness.core.shown import echo
 from harness.engine.worker import report_progress
 
 SCHEMA: Final = 1
@@ -367,7 +367,7 @@ class _Wait(AbstractContextManager["_Wait"]):
         """Print a line where a terminal shows it, or a worker's log keeps it."""
         self._has_said = True
         text = f"waiting: {self._url} {self._doing}"
-        print(text, file=sys.stderr, flush=True)  # noqa: T201
+        echo(text, err=True)
         on_wait("waiting", self._url, self._doing)
 
     def callback(self, stage: str, name: str) -> Any:  # noqa: ANN401  # fsspec's

@@ -6,6 +6,7 @@ sizes are left out as long as it stays.
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import sys
@@ -321,7 +322,7 @@ def _converter(case: Case, record: CaseRecord) -> str:
     if runs_exported(case.backend, case.variant.kind):
         return "The file is the exported graph, without conversion"
     made: Any = (record.artifacts or {}).get(case.backend, {}).get("meta", {})
-    if Path(str(made.get("converter", ""))).is_absolute():
+    if os.sep in str(made.get("converter", "")):
         return "Converted by a native converter, whose version is not known"
     here = version_of(declared)
     return f"Converted by {declared.title} {case.variant.converter or here}"

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from harness.core.shown import all_written, written
 from harness.core.text import FLOORS, few
 from harness.core.whole_file import write_whole
 from harness.measure.pictures import GAP_PX
@@ -37,6 +38,7 @@ from harness.report.runs.diff import Diff
 
 if TYPE_CHECKING:
     import jinja2
+    import markupsafe
 
 Part = TypeVar("Part")
 
@@ -156,7 +158,7 @@ def html_of(
         "tables": {table.id: table.to_json() for table in shown},
         "charts": {chart.id: vars(chart) for chart in _are(values, Chart)},
     }
-    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(all_written(data), allow_nan=False, separators=(",", ":"))
     return (
         templates()
         .get_template(template)
@@ -174,15 +176,27 @@ def templates() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_on_page,
     )
 
 
-def packed(text: str) -> str:
+def _on_page(value: object) -> object:
+    """Return what a template shows of a value; what is markup by now was treated."""
+    import markupsafe
+
+    foreign = isinstance(value, str) and not isinstance(value, markupsafe.Markup)
+    return written(str(value)) if foreign else value
+
+
+def packed(text: str) -> markupsafe.Markup:
     """Return a text compressed, in letters and digits; the page's script unpacks it.
 
     No text of a record can then end the script that contains the data.
     """
-    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode("ascii")
+    import markupsafe
+
+    letters = base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode("ascii")
+    return markupsafe.Markup(letters)  # noqa: S704  # letters and digits alone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +206,7 @@ class ShownPicture:
     Width and height, in pixels, are those of one of the three; `uri` has the file.
     """
 
-    uri: str
+    uri: markupsafe.Markup
     width: int
     height: int
 
@@ -217,6 +231,7 @@ def pictures_in(page: Page, folder: Path) -> Mapping[str, ShownPicture]:
 
 def _picture(path: Path, most: int) -> ShownPicture | None:
     """Return a picture for people to look at; None if it is longer than `most`."""
+    import markupsafe
     from PIL import Image
 
     into = io.BytesIO()
@@ -226,7 +241,11 @@ def _picture(path: Path, most: int) -> ShownPicture | None:
     uri = f"data:image/webp;base64,{base64.b64encode(into.getvalue()).decode('ascii')}"
     if len(uri) > most:
         return None
-    return ShownPicture(uri=uri, width=(width - 2 * GAP_PX) // 3, height=height)
+    return ShownPicture(
+        uri=markupsafe.Markup(uri),  # noqa: S704  # letters and digits alone
+        width=(width - 2 * GAP_PX) // 3,
+        height=height,
+    )
 
 
 def _are(values: Iterable[object], kind: type[Part]) -> Iterator[Part]:
