@@ -1,15 +1,27 @@
-"""``python -m harness`` is the `parity` command."""
+"""The `parity` command, also as ``python -m harness``."""
 
 from __future__ import annotations
 
-import os
+import atexit
 import sys
 
-# Python puts the current folder first, where somebody else's files may lie. The
-# installed `parity` does not look for modules there, and neither does this.
-if not sys.flags.safe_path and sys.path[:1] == [os.getcwd()]:  # noqa: PTH109  # as Python
-    del sys.path[0]
+from harness.core.outcome import CANNOT_TELL
+from harness.core.stopping import end_by_signals, ignore_signals
 
-from harness.commands.cli import main
 
-sys.exit(main())
+def main() -> int:
+    """Run the command and return its exit code; a signal ends it without a traceback.
+
+    The imports take longer than many commands, so the signals are handled before.
+    """
+    atexit.register(ignore_signals)  # Python calls the first of them last
+    end_by_signals(CANNOT_TELL, "parity: stopped.")
+    from harness.commands.cli import main as command
+
+    code = command()
+    end_by_signals(code)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -69,6 +69,7 @@ def store_verify(store: str) -> int:
     findings = list(opened.verify())
     for finding in findings:
         done = "removed" if finding.removed else "still there"
+        done = f"moved to {finding.aside}" if finding.aside else done
         echo(f"✗ {finding.problem} ({done})")
     sound = count(len(list(opened.entries())), "sound entry")
     echo(f"{sound} in {opened.root}")

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from harness.core.record import CaseRecord, coverage_share
 from harness.core.shown import written
-from harness.core.text import Line, in_floors
+from harness.core.text import Line, in_floors, one_line
 from harness.judge.case import CaseVerdict
 from harness.judge.value import max_floors
 from harness.report.pictures import pictures_of, worst_drawing
@@ -22,13 +22,15 @@ _PIPELINES = """\
 |---|---|---|--:|--:|---|---|"""
 
 
-_MARKUP = re.compile(r"[\\`*<>\[\]|!#&~]")
-"""Characters of Markdown and HTML; an underscore inside of a word means nothing."""
+_MARKS = re.compile(
+    r"[`*<>\[\]|\\~&#$!]|(?<!\w)@|://|www\.|(?<!\w)_|_(?!\w)", re.IGNORECASE
+)
+"""What Markdown, or a page that shows it, may take for more than text."""
 
 
 def markdown(facts: RunFacts, lines: Sequence[Line]) -> str:
     """Return a run's summary, `lines`, and a table with a row for each case."""
-    parts = [f"## Parity {cell(facts.run)}\n\n{fenced(line.text for line in lines)}\n"]
+    parts = [f"## Parity {word(facts.run)}\n\n{block(lines)}\n"]
     pipelines = [record for record in facts.requested if facts.is_pipeline(record)]
     components = [one for one in facts.requested if not facts.is_pipeline(one)]
     if components:
@@ -72,7 +74,7 @@ def _drawing(facts: RunFacts, record: CaseRecord) -> Iterator[str]:
     """Yield the worst picture of a case whose pictures differ by more than rounding."""
     pictures, worst = pictures_of(record), worst_drawing(record)
     if pictures and not pictures.clean:
-        name = cell(facts.names[record.key])
+        name = word(facts.names[record.key])
         yield f"\n{name}: PyTorch, candidate, difference\n"
         if worst:
             yield f"![{name}]({quote(worst[1])})"
@@ -82,27 +84,62 @@ def _row(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def word(text: str) -> str:
+    r"""Return a text of others within a line of Markdown.
+
+    It is code where Markdown may take it for more than text: then no link, picture,
+    mention or HTML of theirs takes effect.
+
+    >>> word("conv2d in MNN, 3 threads"), word("a_b"), word("<img src=x>")
+    ('conv2d in MNN, 3 threads', 'a_b', '`<img src=x>`')
+    >>> word("a`b\n# c"), word("unet/mnn@phone/fp32")
+    ('``a`b # c``', 'unet/mnn@phone/fp32')
+    """
+    text = written(one_line(text), lines=False)
+    if not _MARKS.search(text):
+        return text
+    ticks = _ticks(text, least=1)
+    blank = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{ticks}{blank}{text}{blank}{ticks}"
+
+
 def cell(text: str) -> str:
-    r"""Return a text as it stands in a line of Markdown: no part of it is markup.
+    r"""Return a text of others as a cell of a table in Markdown.
 
-    >>> print(cell("unet/down_blocks.0"), cell("a|b\n<img src=x> ![c](d)"))
-    unet/down_blocks.0 a\|b\\n\<img src=x\> \!\[c\](d)
+    >>> cell("a|b")
+    '`a\\|b`'
     """
-    return _MARKUP.sub(r"\\\g<0>", written(text, lines=False))
+    return word(text).replace("|", r"\|")
 
 
-def fenced(lines: Iterable[str]) -> str:
-    """Return lines as a block of Markdown that shows them as they are.
+def fenced(text: str) -> str:
+    r"""Return lines of others as a block of code in Markdown.
 
-    >>> print(fenced([" ✓ unet/mnn/fp32"]))
-    ```text
-     ✓ unet/mnn/fp32
+    >>> print(fenced("one\n```"))
+    ````
+    one
     ```
+    ````
     """
-    body = [written(line, lines=False) for line in lines]
-    inside = re.findall("`{3,}", "\n".join(body))
-    fence = max(["```", *(f"{ticks}`" for ticks in inside)], key=len)
-    return "\n".join((f"{fence}text", *body, fence))
+    return _fenced(written(text), "")
+
+
+def block(lines: Iterable[Line]) -> str:
+    """Return the lines of a screen as a block of Markdown."""
+    # Each line has its bound, and there are as many as there are cases.
+    text = "\n".join(written(line.text, lines=False) for line in lines)
+    return _fenced(text, "text")
+
+
+def _fenced(text: str, language: str) -> str:
+    ticks = _ticks(text, least=3)
+    return f"{ticks}{language}\n{text}\n{ticks}"
+
+
+def _ticks(text: str, least: int) -> str:
+    """Return more backticks than stand together in a text."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    return "`" * max(least, longest + 1)
 
 
 def _outcome(verdict: CaseVerdict | None) -> str:

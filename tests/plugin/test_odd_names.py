@@ -5,12 +5,16 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from harness.core.runtime import runtime
 from harness.engine.run_folder import load_report
-from tests.places import ODD_NAMES
-from tests.plugin.project import Project
+from tests.places import ODD_NAMES, ROOT
+from tests.plugin.project import Project, run_repro
 
 MNN_LOSES = "nul"
 """MNN's converter ends a name at its first character 0."""
+
+REPRO_END = ROOT / "harness" / "commands" / "explain" / "repro_end.txt"
+TAKEN = {key: name for key, name in ODD_NAMES.items() if key != MNN_LOSES}
 
 
 def save(path, names):
@@ -37,8 +41,7 @@ def ran(tmp_path_factory):
     """A run of the first suite of such files, and where nothing may be written."""
     above = tmp_path_factory.mktemp("odd")
     project = Project(above / "one" / "two")
-    taken = [name for key, name in ODD_NAMES.items() if key != MNN_LOSES]
-    save(project.path / "models" / "model.onnx", [*taken, "X", "x"])
+    save(project.path / "models" / "model.onnx", [*TAKEN.values(), "X", "x"])
     project.parity("init", "models", "--into", "suite").check(0)
     suite = ("--suite", "suite", "--store", "store")
     return project, suite, project.parity("run", *suite)
@@ -51,8 +54,7 @@ def test_every_name_is_drawn_run_and_compared(ran):
     (folder,) = project.path.glob("reports/runs/*")
     records = load_report(folder, str(folder)).records.values()
     rows = {row.probe for record in records for row in record.rows}
-    odd = {f"{name}2" for key, name in ODD_NAMES.items() if key != MNN_LOSES}
-    assert odd <= rows
+    assert {f"{name}2" for name in TAKEN.values()} <= rows
 
 
 def test_nothing_is_written_outside_of_the_project(ran):
@@ -78,3 +80,26 @@ def test_the_ranges_of_values_with_such_names_are_said(ran):
     project, suite, _ = ran
 
     project.parity("ranges", *suite).check(0, "float16 holds every value")
+
+
+def repro_of(name):
+    """Return the script of a runtime, which is the same for every divergence."""
+    parts = runtime(name).home / "repro.txt", REPRO_END
+    return "".join(part.read_text(encoding="utf-8") for part in parts)
+
+
+@pytest.mark.parametrize("key", ["quotes", "statement", "template", "backslash"])
+def test_a_script_for_a_bug_report_has_no_name_in_its_code(ran, tmp_path, key):
+    project, suite, _ = ran
+    into = tmp_path / "repro"
+    probe = ("--probe", f"{ODD_NAMES[key]}2", "--out", str(into))
+
+    project.parity("repro", "onnxruntime", *suite, *probe).check(0)
+
+    ended = run_repro(into)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert {path.name for path in into.iterdir()} == {
+        *("model.onnx", "inputs.npz", "expected.npy", "repro.py", "repro.json")
+    }
+    script = (into / "repro.py").read_text(encoding="utf-8")
+    assert script == repro_of("onnxruntime")

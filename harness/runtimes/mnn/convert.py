@@ -9,9 +9,9 @@ packages and reports to a server. The extension module behind it does neither.
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -26,7 +26,7 @@ from harness.core.errors import StageError
 from harness.core.onnx_header import Port
 from harness.core.outcome import Outcome
 from harness.core.probes import Probe
-from harness.core.program import isolated, signal_name
+from harness.core.program import ended, signal_name
 from harness.engine.environments import python_of
 from harness.runtimes.graph.onnx_graph import origin_of
 from harness.runtimes.mnn import MODEL, RUNTIME, WEIGHTS, file
@@ -137,20 +137,10 @@ def _run(command: Sequence[str]) -> str:
     # converters in one folder write zeros into each other's file.
     with tempfile.TemporaryDirectory() as alone:
         # The caller limits this process's time; the converter ends with it.
-        done = subprocess.run(  # a program that the user named, or ours
-            command,
-            cwd=alone,
-            env=isolated(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            check=False,
-            text=True,
-            errors="replace",
-        )
-    if done.returncode < 0:
-        ended_by = signal_name(-done.returncode)
-        return f"{done.stdout}\n{ended_by} ended the converter"
-    return done.stdout
+        done = ended(command, Path(alone), limit_s=math.inf)
+    if done.code < 0:
+        return f"{done.text}\n{signal_name(-done.code)} ended the converter"
+    return done.text
 
 
 def _quantize(

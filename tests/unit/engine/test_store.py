@@ -234,7 +234,7 @@ def test_a_file_system_that_is_full_is_said_with_sizes_and_leaves_nothing(tmp_pa
 
 
 def test_a_native_build_that_fails_on_a_full_disk_is_told_so(store, monkeypatch):
-    monkeypatch.setattr("harness.engine.store._free_bytes", lambda _: 4096)
+    monkeypatch.setattr("harness.engine.store.free_bytes", lambda _: 4096)
 
     def converter(_folder):
         msg = "Converted Failed!"
