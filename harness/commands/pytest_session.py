@@ -232,8 +232,13 @@ class ParitySession:
                 argv=["pytest", *map(str, self._config.invocation_params.args)],
                 about={} if part is None else {"shard": part},
             )
-        except ParityError as error:
-            self._lines = list(wrapped(f"✗ {error}", indent=" ", tone="bad"))
+        except (ParityError, KeyboardInterrupt) as error:
+            # pytest would print a traceback of what is stopped here.
+            said = str(error) or (
+                "The run was stopped while its report was written; "
+                f"`parity report {self._open_folder().id}` writes it."
+            )
+            self._lines = list(wrapped(f"✗ {said}", indent=" ", tone="bad"))
             code = CANNOT_TELL
         for store in {
             run.store.root: run.store for run in self._runs.values()

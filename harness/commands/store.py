@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -36,14 +36,12 @@ def store_list(store: str) -> int:
     entries = sorted(opened.entries(), key=lambda entry: entry.used_s)
     total = stored_bytes(entries)
     for entry in entries:
-        used = datetime.fromtimestamp(entry.used_s).astimezone()
-        echo(f"{_line(entry)}  used {used:%Y-%m-%d %H:%M}  {_about(entry.key)}")
+        echo(f"{_line(entry)}  used {_when(entry.used_s)}  {_about(entry.key)}")
     for made in environments(opened.root):
-        used = datetime.fromtimestamp(made.used_s).astimezone()
         total += made.size_bytes
         echo(
             f"{'versions':<12} {'':<12} {made.size_bytes / 2**20:>9.1f} MB"
-            f"  used {used:%Y-%m-%d %H:%M}  {made.path.name}"
+            f"  used {_when(made.used_s)}  {made.path.name}"
         )
     echo(f"{total / 2**20:,.1f} MB in {opened.root}")
     return 0
@@ -54,11 +52,22 @@ def _line(entry: Entry) -> str:
     return f"{entry.kind:<12} {entry.key_digest[:12]} {size:>9.1f} MB"
 
 
-def _about(key: Any) -> str:  # noqa: ANN401  # the key of any kind
+def _when(time_s: float) -> str:
+    """Return a time for people to read; a file may have one of any year."""
+    try:
+        return f"{datetime.fromtimestamp(time_s).astimezone():%Y-%m-%d %H:%M}"
+    except (OverflowError, ValueError, OSError):
+        return "at no time"
+
+
+def _about(key: Mapping[str, object]) -> str:
+    """Return the component's name, and the variant, as far as a key has them."""
     component = key.get("component", "")
-    if isinstance(component, dict):
-        component = component["recipe"]["name"]
-    return " ".join(str(part) for part in (component, key.get("kind", "")) if part)
+    for part in ("recipe", "name"):
+        if isinstance(component, dict):
+            component = component.get(part, "")
+    parts = (component, key.get("kind", ""))
+    return " ".join(part for part in parts if isinstance(part, str) and part)
 
 
 @store.command("verify")
