@@ -17,10 +17,10 @@ from harness.commands.options import (
     no_such,
     number,
     out_path,
-    print_lines,
     with_baseline,
 )
 from harness.core.errors import ParityError
+from harness.core.shown import echo, print_lines
 from harness.core.whole_file import writing
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def show(  # one option each
     settings = Settings(runs=runs, tier=tier, changes=changes)
     again = rejudge(report, settings, load_suite(suite) if suite else None)
     if case is None:
-        click.echo(f"run {report.id}")
+        echo(f"run {report.id}")
         print_lines(again.notes)
         steps = settings.next_steps(report.id, suite)
         print_lines(summary(facts_of(report, again, steps)))
@@ -107,7 +107,7 @@ def report(  # one option each
     found = load_report(Path(runs), run_name)
     moved = load_suite(suite) if suite else None
     settings = as_judged(found, Settings(runs=runs, **words))
-    click.echo(near(page_again(found, settings, moved, out)))
+    echo(near(page_again(found, settings, moved, out)))
     return 0
 
 
@@ -170,7 +170,7 @@ def nodes(
     path = out or Path(f"{key[1].replace('/', '+')}.nodes.json")
     with writing(path, "give another with --out"):
         path.write_text(json.dumps(data, allow_nan=False), encoding="utf-8")
-    click.echo(near(path))
+    echo(near(path))
     return 0
 
 

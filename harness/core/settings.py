@@ -70,7 +70,7 @@ class NextSteps:
 
     def _of(self, suite: str) -> str:
         """Return the option that names a suite; empty for the suite in this folder."""
-        path = Path(suite)
+        path = Path(suite).expanduser()
         if self.suite or not suite or path == Path.cwd() / SUITE_FILE:
             return self.suite
         named = path.parent if path.name == SUITE_FILE else path

@@ -13,6 +13,7 @@ from typing import Any
 from harness.commands.bench.timing import BenchPlan, Timing
 from harness.core.environment import environment
 from harness.core.errors import SuiteError
+from harness.core.private import public_values
 from harness.core.text import few
 from harness.core.whole_file import write_whole, writing
 from harness.engine.run import files_of, path_of
@@ -146,7 +147,7 @@ def write_detail(
         "plan": asdict(plan),
         "timings": [*(one for one in there if one["case"] not in made), *made.values()],
     }
-    write_whole(detail, compact(told))
+    write_whole(detail, compact(public_values(told)))
 
 
 def _unfit(data: Mapping[str, Any], suite: Suite, timings: Sequence[Timing]) -> str:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from harness.commands.options import print_lines
 from harness.commands.progress import ProgressLines
 from harness.commands.tune.edit import edit
 from harness.commands.tune.headroom import Headroom
@@ -22,6 +21,7 @@ from harness.core.case import Case
 from harness.core.errors import SuiteError
 from harness.core.pipeline import MIXED
 from harness.core.settings import Settings
+from harness.core.shown import print_lines
 from harness.suite.judge import Judge
 from harness.suite.stale import worst_inputs_of
 from harness.suite.suite import Suite
