@@ -168,3 +168,4 @@ def files_below(folder: Path) -> dict[str, tuple[int, int, int]]:
             about.st_mtime_ns if not path.is_dir() else 0,
         )
     return found
+
