@@ -12,6 +12,13 @@ imported when it is first used, so that ``import harness`` loads no framework.
 
 from __future__ import annotations
 
+import sys
+
+if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:
+    # ``python -m harness`` is being found. Python puts the current folder first for it,
+    # where somebody else's files may lie. The installed `parity` does not look there.
+    del sys.path[0]
+
 import lazy_loader
 
 __version__ = "0.1.0"

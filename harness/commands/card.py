@@ -17,6 +17,7 @@ from harness.commands.options import (
 )
 from harness.commands.progress import step_line
 from harness.core.errors import SuiteError
+from harness.core.shown import echo
 from harness.core.text import count
 
 
@@ -57,13 +58,13 @@ def card(
     say("")
     size = sum(file.stat().st_size for file in out.iterdir()) / 1e6
     checkable = sum(bool(case.files) for case in made.cases)
-    click.echo(
+    echo(
         f"wrote {out} ({size:.1f} MB): {len(made.cases)} cases, {checkable} of them "
         "can be checked elsewhere"
     )
     quoted = shlex.quote(str(out))
-    click.echo(f"next  put {out / 'card.md'} into the model card")
-    click.echo(f"      parity verify {quoted} FOLDER   checks the files of a folder")
+    echo(f"next  put {out / 'card.md'} into the model card")
+    echo(f"      parity verify {quoted} FOLDER   checks the files of a folder")
     return 0
 
 
@@ -91,21 +92,19 @@ def verify(*, card_path: Path, folder: Path, cases: tuple[str, ...]) -> int:
         say("")
         answers[one.answer] += 1
         if one.answer != check.LISTED:
-            click.echo(f"  {one.answer:<7} {one.case:<{width}}  {one.words}")
+            echo(f"  {one.answer:<7} {one.case:<{width}}  {one.words}")
     checked = answers[check.YES] + answers[check.NO]
     if listed := answers[check.LISTED]:
-        click.echo(
-            f"the card alone speaks for {count(listed, 'other case')}: see card.md"
-        )
+        echo(f"the card alone speaks for {count(listed, 'other case')}: see card.md")
     if answers[check.NO]:
-        click.echo(f"no: {answers[check.NO]} of {checked} are not as the card says")
+        echo(f"no: {answers[check.NO]} of {checked} are not as the card says")
         return 1
     if not checked:
-        click.echo("cannot say: no case was checked")
+        echo("cannot say: no case was checked")
         return 2
     skipped = answers[check.SKIPPED]
     rest = f"; {count(skipped, 'case')} did not run here" if skipped else ""
-    click.echo(
+    echo(
         f"yes: {count(checked, 'case')} with the files of the card and outputs within "
         f"its bounds{rest}"
     )

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.commands.options import JUDGED_BY, RUNS, loaded_suites, print_lines
+from harness.commands.options import JUDGED_BY, RUNS, loaded_suites
 from harness.core.errors import ParityError
 from harness.core.outcome import CANNOT_TELL, NO_PARITY, PARITY
+from harness.core.shown import echo, print_lines
 from harness.core.text import count, few
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def diff(
     compare = _course if chosen[2:] else _two
     code = compare(chosen, case, folder, loaded_suites(suites))
     if unreadable:
-        click.echo(f"  {count(unreadable, 'run')} of another version left out")
+        echo(f"  {count(unreadable, 'run')} of another version left out")
     return code
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,7 +15,6 @@ import click
 from click.core import ParameterSource
 
 from harness.core.errors import ParityError, SuiteError
-from harness.core.text import Line
 
 if TYPE_CHECKING:
     from harness.core.case import Case
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
     from harness.suite.suite import Suite
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-
-_COLOURS = {"good": "green", "bad": "red", "quiet": "bright_black"}
 
 
 class HomePath(click.Path):
@@ -235,18 +231,6 @@ def new_folder(path: Path) -> Iterator[Path]:
         words = error.strerror or error
         msg = f"{path} cannot be made ({words}); give another with --out."
         raise SuiteError(msg) from error
-
-
-def print_lines(lines: Iterable[Line]) -> None:
-    """Print lines, in colour where colour is allowed."""
-    for line in lines:
-        click.echo(styled(line))
-
-
-def styled(line: Line) -> str:
-    """Return a line, with its colour unless the user has turned colours off."""
-    plain = not sys.stdout.isatty() or os.environ.get("NO_COLOR")
-    return line.text if plain else click.style(line.text, fg=_COLOURS.get(line.tone))
 
 
 def given_again(*names: str) -> str:

@@ -18,10 +18,10 @@ from harness.commands.options import (
     no_such,
     number,
     out_path,
-    print_lines,
     with_baseline,
 )
 from harness.core.errors import ParityError
+from harness.core.shown import echo, print_lines
 from harness.core.whole_file import writing
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def show(  # one option each
     given = loaded_suites(suites)
     again = rejudge(report, settings, given)
     if case is None:
-        click.echo(f"run {report.id}")
+        echo(f"run {report.id}")
         print_lines(again.notes)
         steps = next_steps(report, settings, again, given)
         print_lines(summary(facts_of(report, again, steps)))
@@ -110,7 +110,7 @@ def report(  # one option each
     again = rejudge(found, settings, given)
     if again.elsewhere:
         print_lines(again.notes)
-    click.echo(near(page_again(found, settings, again, given, out)))
+    echo(near(page_again(found, settings, again, given, out)))
     return 0
 
 
@@ -172,7 +172,7 @@ def nodes(
         path.write_text(json.dumps(data, allow_nan=False), encoding="utf-8")
     if again.elsewhere:
         print_lines(again.notes)
-    click.echo(near(path))
+    echo(near(path))
     return 0
 
 

@@ -5,24 +5,38 @@ This module makes, reads and checks an entry. The store decides where entries li
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import re
+import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Annotated
+
+import msgspec
 
 from harness import __version__
 from harness.core.digest import canonical_json, digest_file, digest_value
 from harness.core.errors import SpecError, StageError, StoreError
+from harness.core.kinds import Count, check_notes
 from harness.core.outcome import Outcome
+from harness.core.permissions import set_mode
+from harness.core.received import DamagedError, decode, in_a_clause, read_bytes
 
 _KIND = re.compile(r"[a-z0-9][a-z0-9-]*")
-_RECORD = "entry.json"
-_UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, SpecError)
+RECORD = "entry.json"
+RECORD_BYTES = 64 << 20
+"""Largest size of an entry's record: that of a large network has some megabytes."""
+
+_FILES = 1 << 16
+"""Largest number of files of an entry."""
+
+_NAME_BYTES = 255
+"""Largest size of a part of a file's name, which file systems have in common."""
+
 _REMEDY = "Run `parity store verify` to drop damaged entries; the next run makes them."
 
 
@@ -30,8 +44,18 @@ _REMEDY = "Run `parity store verify` to drop damaged entries; the next run makes
 class FileRecord:
     """Size and xxh3-128 digest of a file at the time when its entry was made."""
 
-    size_bytes: int
-    digest: str
+    size_bytes: Count
+    digest: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """What `RECORD` says of an entry; `Entry` describes the fields."""
+
+    kind: str
+    key: dict[str, object]
+    meta: dict[str, object]
+    files: dict[str, FileRecord]
+    made_by: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +114,10 @@ class Entry:
         """
         self.check_sizes()
         for name, record in self.files.items():
-            digest = digest_file(self.path / name)
+            try:
+                digest = digest_file(self.path / name)
+            except OSError as error:
+                raise self._unreadable(name, error) from error
             if digest != record.digest:
                 msg = (
                     f"{self.id}: {self.path / name} was changed after it was made: "
@@ -108,10 +135,9 @@ class Entry:
         for name, record in self.files.items():
             path = self.path / name
             try:
-                size = path.stat().st_size
+                size = self._plain_size(name)
             except OSError as error:
-                msg = f"{self.id}: {path} is missing ({error.strerror}). {_REMEDY}"
-                raise StoreError(msg) from error
+                raise self._unreadable(name, error) from error
             if size != record.size_bytes:
                 change = "truncated" if size < record.size_bytes else "changed"
                 msg = (
@@ -119,6 +145,28 @@ class Entry:
                     f"with {record.size_bytes:,}. {_REMEDY}"
                 )
                 raise StoreError(msg)
+
+    def _plain_size(self, name: str) -> int:
+        """Return the size of a plain file; no part of its path may be a link."""
+        path = self.path
+        *folders, last = PurePosixPath(name).parts
+        for part in folders:
+            path /= part
+            if not stat.S_ISDIR(path.lstat().st_mode):
+                raise self._no_plain_file(path, "folder")
+        about = (path / last).lstat()
+        if not stat.S_ISREG(about.st_mode):
+            raise self._no_plain_file(path / last, "file")
+        return about.st_size
+
+    def _no_plain_file(self, path: Path, what: str) -> StoreError:
+        return StoreError(f"{self.id}: {path} is no plain {what}. {_REMEDY}")
+
+    def _unreadable(self, name: str, error: OSError) -> StoreError:
+        is_missing = isinstance(error, FileNotFoundError)
+        how = "is missing" if is_missing else "cannot be read"
+        path = self.path / name
+        return StoreError(f"{self.id}: {path} {how} ({error.strerror}). {_REMEDY}")
 
 
 def check_artifact(artifact: Entry) -> None:
@@ -157,7 +205,12 @@ def id_of(folder: Path) -> str:
 
 
 def seal(
-    folder: Path, *, kind: str, key: Mapping[str, object], meta: Mapping[str, object]
+    folder: Path,
+    *,
+    kind: str,
+    key: Mapping[str, object],
+    meta: Mapping[str, object],
+    mode: int = 0o600,
 ) -> Mapping[str, FileRecord]:
     """Make a folder an entry: record every file, and write all of it to the disk.
 
@@ -166,28 +219,36 @@ def seal(
         kind: Kind of the product.
         key: Everything that decides the contents.
         meta: Notes of the stage that made it.
+        mode: Mode of the files, whatever the umask is. A file that has another name
+            elsewhere keeps its own, because it is the user's.
 
     Returns:
         Size and digest of each file, by its relative POSIX name.
 
     Raises:
         SpecError: The meta has no exact JSON form.
-        StoreError: The folder has something in it that is no plain file.
+        StoreError: The folder has something in it that is no plain file, or its record
+            is too large to be read again.
 
     """
     files = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if path.is_symlink() or name == _RECORD:
+        if path.is_symlink() or not is_plain_name(name):
             msg = (
-                f"Build of {kind!r} wrote {name!r}: an entry holds plain files, and "
-                f"{_RECORD} is the store's own. Write a file of another name."
+                f"Build of {kind!r} wrote {name!r}: an entry holds plain files with "
+                f"plain names, and {RECORD} is the store's own. Write a file of "
+                "another name."
             )
             raise StoreError(msg)
         if path.is_file():
-            size = path.stat().st_size
-            files[name] = FileRecord(size_bytes=size, digest=digest_file(path))
+            about = path.stat()
+            if about.st_nlink == 1:
+                set_mode(path, mode)
+            files[name] = FileRecord(size_bytes=about.st_size, digest=digest_file(path))
             _sync(path)
+        else:
+            set_mode(path, _of_folder(mode))
     record = {
         "kind": kind,
         "key": key,
@@ -205,11 +266,75 @@ def seal(
     except SpecError as error:
         msg = f"Build of {kind!r} returned: {error}"
         raise SpecError(msg) from None
-    (folder / _RECORD).write_text(text + "\n", encoding="utf-8")
-    _sync(folder / _RECORD)
+    if len(text) >= RECORD_BYTES:
+        msg = (
+            f"Build of {kind!r} returned {len(text):,} bytes of notes, and "
+            f"{RECORD_BYTES:,} are read at most; write them to a file instead."
+        )
+        raise StoreError(msg)
+    (folder / RECORD).write_text(text + "\n", encoding="utf-8")
+    set_mode(folder / RECORD, mode)
+    _sync(folder / RECORD)
     for path in (*folder.rglob("*/"), folder):
         sync_folder(path)
     return files
+
+
+def _of_folder(mode: int) -> int:
+    """Return the mode of a folder whose files have a mode: who reads may enter."""
+    return mode | (mode & 0o444) >> 2
+
+
+def parse_record(content: bytes, expected_id: str) -> Record:
+    """Return the record of an entry, after every check that needs no other file.
+
+    Args:
+        content: The bytes of `RECORD`.
+        expected_id: The `Entry.id` that belongs to the entry's folder.
+
+    Raises:
+        DamagedError: It is not that entry's record, its notes are not those of its
+            kind, or a file has a name that leads elsewhere.
+
+    """
+    record = decode(content, Record)
+    with in_a_clause():
+        try:
+            found = f"{record.kind}.{key_digest_of(record.kind, record.key)}"
+        except SpecError as error:
+            raise DamagedError(str(error)) from None
+    if found != expected_id:
+        msg = f"it is {found}'s, not its own"
+        raise DamagedError(msg)
+    if len(record.files) > _FILES:
+        msg = f"it lists {len(record.files):,} files, and {_FILES:,} are read at most"
+        raise DamagedError(msg)
+    for name in record.files:
+        if not is_plain_name(name):
+            msg = f"its file {name[:_NAME_BYTES]!r} has no plain relative name"
+            raise DamagedError(msg)
+    check_notes(record.kind, record.meta)
+    return record
+
+
+def is_plain_name(name: str) -> bool:
+    r"""Whether a file's name leads to a place below its folder, on every system.
+
+    >>> [is_plain_name(name) for name in ("a/b.bin", "../a", "/a", "a//b", "a\\b", "")]
+    [True, False, False, False, False, False]
+    """
+    parts = name.split("/")
+    try:
+        are_short = all(len(part.encode()) <= _NAME_BYTES for part in parts)
+    except UnicodeEncodeError:  # no name in UTF-8, which JSON cannot hold
+        return False
+    return (
+        are_short
+        and not any(part in {"", ".", ".."} for part in parts)
+        and not any(letter == "\\" or letter < " " for letter in name)
+        and not (os.name == "nt" and ":" in name)
+        and name != RECORD
+    )
 
 
 def read_entry(folder: Path) -> Entry:
@@ -217,32 +342,37 @@ def read_entry(folder: Path) -> Entry:
 
     Raises:
         StoreError: There is no entry, its record is damaged, or a file has another
-            size.
+            size, or is a link.
 
     """
-    path = folder / _RECORD
+    path = folder / RECORD
     try:
-        used_s = path.stat().st_mtime
-        record = json.loads(path.read_bytes())
-        entry = Entry(
-            kind=record["kind"],
-            key_digest=key_digest_of(record["kind"], record["key"]),
-            path=folder,
-            key=record["key"],
-            meta=record["meta"],
-            files={name: FileRecord(**item) for name, item in record["files"].items()},
-            made_by=record["made_by"],
-            used_s=used_s,
-        )
-    except _UNREADABLE as error:
-        why = f"{type(error).__name__}: {error}"
+        if not stat.S_ISDIR(folder.lstat().st_mode):
+            _damaged(f"{folder} is no folder")
+        about = path.lstat()
+        if stat.S_ISLNK(about.st_mode):
+            _damaged("it is a link")
+        record = parse_record(read_bytes(path, RECORD_BYTES), id_of(folder))
+    except (OSError, DamagedError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
         msg = f"{id_of(folder)}: {path} cannot be read ({why}). {_REMEDY}"
         raise StoreError(msg) from error
-    if entry.id != id_of(folder):
-        msg = f"{id_of(folder)}: {path} is {entry.id}'s, not its own. {_REMEDY}"
-        raise StoreError(msg)
+    entry = Entry(
+        kind=record.kind,
+        key_digest=folder.name,
+        path=folder,
+        key=record.key,
+        meta=record.meta,
+        files=record.files,
+        made_by=record.made_by,
+        used_s=about.st_mtime,
+    )
     entry.check_sizes()
     return entry
+
+
+def _damaged(why: str) -> None:
+    raise DamagedError(why)
 
 
 def touch(entry: Entry) -> None:
@@ -250,7 +380,7 @@ def touch(entry: Entry) -> None:
     # The record file's own time is used, so no further file can be damaged. Another
     # person's store may be read-only; the time then stays as it is.
     with suppress(OSError):
-        os.utime(entry.path / _RECORD)
+        os.utime(entry.path / RECORD)
 
 
 def _sync(path: Path) -> None:

@@ -1,18 +1,69 @@
-"""Run a program of somebody else's, and say in one sentence how it fails."""
+"""Run a program of somebody else's, and say in one sentence how it fails.
+
+A child process that works on data imports nothing that lies where the data lies. This
+module has the environment that sees to it.
+"""
 
 from __future__ import annotations
 
+import os
+import select
 import signal
+import site
 import subprocess
+import sys
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import psutil
+
+from harness.core import stopping
 from harness.core.errors import SpecError
+from harness.core.kept_log import KeptLog, unblocked
 
 LIMIT_S: Final = 600
 """Seconds after which a program is stopped."""
+
+WORDS: Final = 200
+"""Length of what a sentence repeats of a program's words."""
+
+_LOOK_S: Final = 0.1
+"""How often a program is looked at that prints nothing, in seconds."""
+
+
+def isolated() -> dict[str, str]:
+    """Return an environment in which a Python imports only what is installed.
+
+    By default a Python first looks in the current folder, or beside its script, for
+    all that it imports. There a model, a card or a downloaded run may have brought a
+    `numpy.py`. Python 3.11 and later leave these folders out, and so do the Pythons
+    that such a child starts.
+
+    The user's own `PYTHONPATH` stays, without relative folders: each child would look
+    for them somewhere else, and an empty entry means the current folder.
+    """
+    dropped = {"PYTHONPATH", "PYTHONSTARTUP", "PYTHONINSPECT"}
+    environment = {k: v for k, v in os.environ.items() if k not in dropped}
+    environment["PYTHONSAFEPATH"] = "1"
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if places := [place for place in given if Path(place).is_absolute()]:
+        environment["PYTHONPATH"] = os.pathsep.join(places)
+    return environment
+
+
+def alone(*arguments: str) -> list[str]:
+    """Return the command of a Python that imports nothing that a user's folders have.
+
+    It is for a child that needs only what is installed: it reads no variable of
+    Python's, so a `PYTHONPATH` to the folder of a suite does not reach it either. What
+    the user installed for this Python alone is found, where this process finds it.
+    """
+    flags = ("-E", "-P") if site.ENABLE_USER_SITE else ("-I",)
+    return [sys.executable, *flags, *arguments]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +72,8 @@ class ProgramEnd:
 
     Attributes:
         code: Its exit code: below 0 for a signal, 2 if it was stopped.
-        text: What it printed, without blank space around it.
+        text: What it printed, without blank space around it; of a long text the
+            beginning and the end.
 
     """
 
@@ -30,47 +82,88 @@ class ProgramEnd:
 
     @property
     def words(self) -> str:
-        """The last line that it printed; the signal of a crash."""
+        """The last line that it printed, cut; the signal of a crash."""
         if self.code < 0:
             return f"crashes by {signal_name(-self.code)}"
         lines = self.text.splitlines()
-        return lines[-1].strip() if lines else f"ends with exit code {self.code}"
+        last = lines[-1].strip()[:WORDS] if lines else ""
+        return last or f"ends with exit code {self.code}"
 
 
 def ended(
     command: Sequence[str],
     folder: Path | None = None,
     env: Mapping[str, str] | None = None,
-    limit_s: int = LIMIT_S,
+    limit_s: float = LIMIT_S,
+    *,
+    stdout: bool = True,
+    stderr: bool = True,
 ) -> ProgramEnd:
-    """Run a program to its end.
+    """Run a program to its end, isolated from the folder where it runs.
+
+    It is ended early where this process is asked to end, or leaves by an error.
 
     Args:
         command: The program and its arguments.
         folder: Its working directory; None for that of this process.
-        env: Its environment; None for that of this process.
-        limit_s: Seconds after which it is stopped.
+        env: Variables that it has beside those of `isolated`.
+        limit_s: Seconds after which it is stopped; infinity for no such limit.
+        stdout: Whether its standard output is kept.
+        stderr: Whether its standard error is kept.
 
     Raises:
         OSError: The program cannot be started.
 
     """
-    try:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=limit_s,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return ProgramEnd(code=2, text=f"no end within {limit_s} s")
-    return ProgramEnd(code=done.returncode, text=done.stdout.strip())
+    nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
+    beside = subprocess.STDOUT if stdout else pipe
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        env=isolated() | dict(env or {}),
+        stdin=nothing,
+        stdout=pipe if stdout else nothing,
+        stderr=beside if stderr else nothing,
+        bufsize=0,
+    ) as popen:
+        try:
+            return _followed(popen, limit_s)
+        finally:
+            _end(popen)
+
+
+def _followed(popen: subprocess.Popen[bytes], limit_s: float) -> ProgramEnd:
+    """Read what a program prints until it ends, or must end."""
+    pipe, log = unblocked(popen.stdout or popen.stderr), KeptLog()
+    is_open, end_s = True, time.monotonic() + limit_s
+    while popen.poll() is None:
+        if stopping.is_asked():  # this thread gets no KeyboardInterrupt
+            return ProgramEnd(code=2, text="stopped")
+        if (rest_s := end_s - time.monotonic()) <= 0:
+            return ProgramEnd(code=2, text=f"no end within {limit_s:g} s")
+        # A program that this one started may keep the pipe open.
+        wait_s = min(_LOOK_S, rest_s)
+        if is_open:
+            select.select([pipe], [], [], wait_s)
+            is_open = log.read(pipe)
+        else:
+            with suppress(subprocess.TimeoutExpired):
+                popen.wait(wait_s)
+    log.read(pipe)
+    return ProgramEnd(code=popen.returncode, text=log.text.strip())
+
+
+def _end(popen: subprocess.Popen[bytes]) -> None:
+    """End a program that still runs, and what it started."""
+    if popen.poll() is not None:
+        return
+    with suppress(psutil.NoSuchProcess):
+        started = psutil.Process(popen.pid).children(recursive=True)
+        popen.kill()
+        for one in started:
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
+    popen.wait()
 
 
 def run_program(command: Sequence[str], why: str, folder: Path | None = None) -> str:

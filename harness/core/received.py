@@ -55,6 +55,25 @@ def in_a_clause() -> Iterator[None]:
         raise DamagedError(text or type(error).__name__) from error
 
 
+def check_plain(path: Path, most_bytes: int | None = None) -> None:
+    """Refuse what is no plain file, or has more than `most_bytes`.
+
+    A pipe or a device of that name would keep its reader waiting.
+
+    Raises:
+        OSError: There is nothing at `path`.
+        DamagedError: It is no plain file, or it is larger.
+
+    """
+    seen = path.stat()
+    if not stat.S_ISREG(seen.st_mode):
+        msg = "it is no plain file"
+        raise DamagedError(msg)
+    if most_bytes is not None and seen.st_size > most_bytes:
+        msg = f"it has more than {most_bytes:,} bytes"
+        raise DamagedError(msg)
+
+
 def read_bytes(path: Path, most_bytes: int = TEXT_BYTES) -> bytes:
     """Return the contents of a plain file that has at most `most_bytes`.
 
@@ -63,10 +82,7 @@ def read_bytes(path: Path, most_bytes: int = TEXT_BYTES) -> bytes:
         DamagedError: It is no plain file, or it is larger.
 
     """
-    # A pipe or a device of that name would keep the reader waiting.
-    if not stat.S_ISREG(path.stat().st_mode):
-        msg = "it is no plain file"
-        raise DamagedError(msg)
+    check_plain(path)
     with path.open("rb") as file:
         content = file.read(most_bytes + 1)
     if len(content) > most_bytes:

@@ -7,8 +7,8 @@ framework. The folder also has the modules that a worker process imports:
 ``convert``  ``convert(source, variant, folder, component=…, probes=…, native=…,
              calibration=…)``, which writes the deployed file of a variant and returns
              notes about it.
-``repro``    ``words(device, as_deployed)``, which returns the words that fill in
-             ``repro.txt`` in the same folder.
+``repro``    ``words(device, as_deployed)``, which returns what the script
+             ``repro.txt`` in the same folder reads of ``repro.json``, as JSON values.
 ``doctor``   ``remedy(device)``, which returns advice on how to make a device work on
              this machine; optional.
 

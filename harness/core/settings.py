@@ -70,9 +70,11 @@ class NextSteps:
 
     def _of(self, suite: str) -> str:
         """Return the option that names a suite; empty for the suite in this folder."""
-        path = Path(suite)
-        if self.suite or not suite or path == Path.cwd() / SUITE_FILE:
+        if self.suite or not suite:
             return self.suite
+        path = Path(suite).expanduser()
+        if path == Path.cwd() / SUITE_FILE:
+            return ""
         named = path.parent if path.name == SUITE_FILE else path
         return f" --suite {shlex.quote(near(named))}"
 

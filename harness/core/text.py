@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 import textwrap
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -27,9 +28,14 @@ _PLACE = 24
 """Number of columns that a place gets even if its line is long. A place is a step, or
 the end of a module's path."""
 
+NAME = 400
+"""Most characters of a name, a path or a value that is not ours, where it is shown."""
 
-_PATH = re.compile(r"(?<![^\s'\"(\[=,:])(~?/(?!/)|file:/|[A-Za-z]:[\\/]|\\\\).*")
-"""A path that begins at a root or a home, and what follows it: it may have spaces."""
+MESSAGE = 4_000
+"""Most characters of a message or a line that is not ours."""
+
+LOG = 64 << 10
+"""Most characters of what a process printed, in a record and on a page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,17 +89,82 @@ def cut(text: str, room: int) -> str:
     return text if len(text) <= room else f"…{text[len(text) - max(1, room - 1) :]}"
 
 
-def without_paths(text: str) -> str:
-    """Return a text in which no line names a place of this machine.
+class _Escapes(dict[int, str]):
+    """What stands for each character, found when it is first seen."""
 
-    >>> without_paths("ImportError: /home/ann lee/MNN.so: undefined symbol")
-    'ImportError: PATH'
-    >>> without_paths("--store file:///home/ann/store")
-    '--store PATH'
-    >>> without_paths("MNN 3.6.1, see https://www.mnn.zone, 1/2")
-    'MNN 3.6.1, see https://www.mnn.zone, 1/2'
+    def __missing__(self, code: int) -> str:
+        """Return the character, or an escape if a terminal would act on it."""
+        letter = chr(code)
+        # Spaces of other widths are letters like others; all else that Python would not
+        # print is a control, a format or a private character, or half of a pair.
+        shown = letter.isprintable() or unicodedata.category(letter) == "Zs"
+        if not shown:
+            letter = letter.encode("unicode_escape").decode("ascii")
+        if len(self) < _KEPT:
+            self[code] = letter
+        return letter
+
+
+_KEPT = 4_096
+"""Most characters that are kept with what stands for them."""
+
+_ESCAPES = _Escapes()
+_ESCAPES_IN_LINES = _Escapes({ord("\n"): "\n", ord("\t"): "\t"})
+
+
+def printable(text: str, most: int = MESSAGE, *, lines: bool = False) -> str:
+    r"""Return a text that is not ours, safe to show on a terminal or on a page.
+
+    Every character that a terminal or a text layout acts on becomes an escape: control
+    characters, line and paragraph separators, marks of direction and of zero width,
+    lone surrogates, private and unassigned ones. A text that was made so is not changed
+    again.
+
+    Args:
+        text: The text.
+        most: Most characters of the result. The middle of a longer text is left out.
+        lines: Whether the text has lines, as a log has. If not, a line break becomes an
+            escape too, so that a name cannot look like a line of ours.
+
+    >>> print(printable("conv\x1b[2J\u202e\n all agree"))
+    conv\x1b[2J\u202e\n all agree
+    >>> printable("one\r\ntwo", lines=True)
+    'one\ntwo'
+    >>> printable("down.0." * 9, most=21)
+    'down.0.dow….0.down.0.'
     """
-    return _PATH.sub("PATH", text)
+    if lines and "\r\n" in text:
+        text = text.replace("\r\n", "\n")
+    if not text.isprintable():
+        text = text.translate(_ESCAPES_IN_LINES if lines else _ESCAPES)
+    return shortened(text, most)
+
+
+def one_line(text: str) -> str:
+    r"""Return a sentence as one line; what it quotes may have several.
+
+    >>> one_line("it fails:\n  no such file")
+    'it fails: no such file'
+    """
+    return re.sub(r"\s*[\r\n]\s*", " ", text.strip())
+
+
+def shortened(text: str, most: int) -> str:
+    """Return the beginning and the end of a text that has more than `most` characters.
+
+    >>> shortened("abcdefghijk", 5), shortened("abcde", 5)
+    ('ab…jk', 'abcde')
+    >>> shortened("x" * 5000, 100).strip("x")
+    ' … the middle of 5,000 characters is left out … '
+    """
+    if len(text) <= most:
+        return text
+    mark = f" … the middle of {len(text):,} characters is left out … "
+    if len(mark) * 2 > most:
+        mark = "…"
+    kept = max(0, most - len(mark))
+    end = kept // 2
+    return f"{text[: kept - end]}{mark}{text[len(text) - end :]}"
 
 
 def count(number: int, noun: str) -> str:

@@ -29,7 +29,8 @@ from harness.core.errors import SpecError, StageError
 from harness.core.outcome import Outcome
 from harness.core.program import run_program
 from harness.core.runtime import Runtime
-from harness.engine.store import IN_USE_S, Store, local_root, on_disk
+from harness.engine.large_files import on_disk
+from harness.engine.store import IN_USE_S, Store, local_root
 
 _WHEELS: Final = "--only-binary=:all:"
 _NUMPY: Final = ("numpy", "numpy<2")

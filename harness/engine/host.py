@@ -20,7 +20,6 @@ import pickle
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import weakref
@@ -29,13 +28,14 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing import Pipe, connection
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import psutil
 
 from harness.core.errors import SpecError, StageError
+from harness.core.kept_log import KeptLog, unblocked
 from harness.core.outcome import Outcome
-from harness.core.program import signal_name
+from harness.core.program import WORDS, isolated, signal_name
 from harness.core.waiting import SLICE_S
 from harness.engine.worker import FORKS, JobResult, report_progress
 
@@ -63,8 +63,6 @@ _DEFAULT_ENVIRONMENT = {
     "HF_HUB_DISABLE_TELEMETRY": "1",
 }
 _STORE = "PARITY_STORE"
-_LOG_LIMIT_BYTES = 1 << 20
-_WORDS_LIMIT = 200
 # The search path is the first message: without it the host may not find the harness.
 _BOOT = """\
 import sys
@@ -188,7 +186,7 @@ class _Ending:
 
 
 class _Process:
-    """A host process, the connection to it, and the file for all its output."""
+    """A host process, the connection to it, and the pipe for all its output."""
 
     def __init__(
         self,
@@ -199,23 +197,24 @@ class _Process:
         fork: bool,
     ) -> None:
         self.channel, theirs = Pipe()
-        # The file has no name, so it cannot be left behind. The host and its jobs
-        # share its offset, so all writes go to the end.
-        self.log: IO[bytes] = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
-        flags = ("-u", "-P", "-c", _BOOT)
+        self._log = KeptLog()
+        flags = ("-u", "-c", _BOOT)
         self.popen = subprocess.Popen(
             [sys.executable, *flags, str(theirs.fileno()), f"parity-host:{name}"],
             stdin=subprocess.DEVNULL,
-            stdout=self.log,
-            stderr=self.log,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            bufsize=0,
             env=environment,
             pass_fds=(theirs.fileno(),),
             start_new_session=True,  # a terminal's Ctrl-C reaches this process alone
         )
         theirs.close()
+        self._printed = unblocked(self.popen.stdout)
+        self._waited_for: list[Any] = [self.channel, self._printed.fileno()]
         self.import_log = ""
         # A finalizer runs once: when called, when this object is freed, or at exit.
-        self.close_log = weakref.finalize(self, self.log.close)
+        self.close_log = weakref.finalize(self, self._printed.close)
         self.end = weakref.finalize(self, _end, self.popen, self.channel, os.getpid())
         self.send(pickle.dumps(_search_path()))
         self.send(pickle.dumps((preload, fork)))
@@ -226,11 +225,18 @@ class _Process:
             self.channel.send_bytes(message)
 
     def receive(self, deadline_s: float) -> tuple[Any, ...]:
-        """Return the next message, or ``late`` or ``gone`` if there is none."""
-        while not self.channel.poll(
-            max(0.0, min(SLICE_S, deadline_s - time.monotonic()))
-        ):
-            if time.monotonic() >= deadline_s:
+        """Return the next message, or ``late`` or ``gone`` if there is none.
+
+        What is printed meanwhile is read, so that nobody waits to print.
+        """
+        while True:
+            rest_s = max(0.0, deadline_s - time.monotonic())
+            ready = connection.wait(self._waited_for, min(SLICE_S, rest_s))
+            if ready != [self.channel] and not self._log.read(self._printed):
+                self._waited_for = [self.channel]
+            if self.channel in ready:
+                break
+            if not rest_s:  # however much is printed
                 return ("late",)
         try:
             text = self.channel.recv_bytes()
@@ -289,12 +295,9 @@ class _Process:
                     answer = message
 
     def read_log(self) -> str:
-        """Return the output since the last call."""
-        size = self.log.seek(0, os.SEEK_END)
-        self.log.seek(max(0, size - _LOG_LIMIT_BYTES))
-        text = self.log.read().decode(errors="backslashreplace")
-        self.log.seek(0)
-        self.log.truncate()
+        """Return the output since the last call: its beginning and its end."""
+        self._log.read(self._printed)
+        text, self._log = self._log.text, KeptLog()
         return text
 
 
@@ -340,7 +343,7 @@ def _request(
 
 
 def _environment() -> dict[str, str]:
-    found = _DEFAULT_ENVIRONMENT | os.environ
+    found = _DEFAULT_ENVIRONMENT | isolated()
     found.pop("PYTEST_CURRENT_TEST", None)  # another one in each test
     found.pop(_STORE, None)  # each job gets its own
     return found
@@ -400,4 +403,4 @@ def last_words(log: str) -> str:
     said = log.partition("Fatal Python error:")[0].splitlines()
     lines = (one.lstrip(" >\t\r").rstrip(" .>\t\r") for one in reversed(said))
     words = next(filter(None, lines), "")
-    return f"; last words: {words[:_WORDS_LIMIT]}" if words else ""
+    return f"; last words: {words[:WORDS]}" if words else ""

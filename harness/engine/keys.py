@@ -81,7 +81,7 @@ _RULES = tuple(
     f"core/{name}.py" for name in ("contract", "foreign_files", "onnx_header", "probes")
 )
 _SESSIONS = ("runtimes/renamed.py", "runtimes/session.py")
-_DRAWN = ("recipes",)
+_DRAWN = ("recipes", "measure/named_arrays.py")
 _EXPORTED = ("measure", "recipes", "runtimes/graph", "runtimes/pytorch", *_RULES)
 _FOREIGN = (*_EXPORTED, "runtimes/foreign", *_SESSIONS)
 _CONVERTED = (

@@ -3,6 +3,9 @@
     <url>/store.json                      schema number
     <url>/v1/<kind>/<two hex>/<key>.tar   an entry: its files and entry.json
 
+Nobody knows who wrote there. So `engine.archive` takes only what the kind of an entry
+may have, and `core.kinds` says which kinds are never shared.
+
 An entry is one object. So an upload is there as a whole or not at all, and two writers
 of one key cannot mix their files. The local store is its cache: it looks up what it
 lacks, and puts what it makes. Credentials are fsspec's, from its configuration or the
@@ -12,11 +15,8 @@ environment; they are in no URL, message or key.
 from __future__ import annotations
 
 import errno
-import json
 import re
 import secrets
-import sys
-import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,7 +26,12 @@ from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import urlsplit
 
+import msgspec
+
 from harness.core.errors import StoreError
+from harness.core.received import DamagedError, decode
+from harness.core.shown import echo
+from harness.engine.archive import pack, unpack
 from harness.engine.worker import report_progress
 
 SCHEMA: Final = 1
@@ -58,6 +63,9 @@ _BOTOCORE: Final = "botocore.exceptions"
 _NETWORK: Final = frozenset({"HTTPClientError", "ConnectionError", "ClientError"})
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+NAME: Final = re.compile(r"([a-z0-9][a-z0-9-]*)/[0-9a-f]{2}/[0-9a-f]{32}")
+"""The name of an entry's folder in any store: kind, two hex digits and digest."""
 
 _LEFT: Final = re.compile(r"\.tar\.[0-9a-f]{8}$")
 _LEFT_S: Final = 86_400.0
@@ -93,6 +101,17 @@ class Stored:
     name: str
     size_bytes: int
     made_s: float
+
+    @property
+    def kind(self) -> str:
+        """The kind of the entry."""
+        return self.name.partition("/")[0]
+
+
+class _Mark(msgspec.Struct, frozen=True):
+    """What `_MARK` says of the store."""
+
+    schema: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,11 +158,11 @@ class Shared:
                 return
             if not self._is_bucket:
                 files.makedirs(home, exist_ok=True)
-            self._write_whole(mark, json.dumps({"schema": SCHEMA}).encode())
+            self._write_whole(mark, msgspec.json.encode(_Mark(SCHEMA)))
             return
         try:
-            schema = json.loads(text)["schema"]
-        except (ValueError, TypeError, KeyError) as error:
+            schema = decode(text, _Mark).schema
+        except DamagedError as error:
             msg = (
                 f"{self.url}/{_MARK} does not say which schema the shared store has; "
                 "delete it, then run again."
@@ -164,8 +183,13 @@ class Shared:
         if part != path:
             files.mv(part, path)
 
-    def fetch(self, name: str, into: Path) -> bool:
-        """Copy an entry's files into an empty folder; return whether it is there."""
+    def fetch(self, name: str, into: Path, expected_id: str) -> bool:
+        """Copy an entry's files into an empty folder; return whether it is there.
+
+        Raises:
+            DamagedError: It is not that entry, or has what its kind may not have.
+
+        """
         archive = into.with_name(f"{into.name}.tar")
         wait = _Wait(self.url, f"is asked for {name}")
 
@@ -184,8 +208,7 @@ class Shared:
         try:
             if not self._tried(wait, get):
                 return False
-            with suppress(tarfile.TarError, EOFError), tarfile.open(archive) as tar:
-                tar.extractall(into, filter="data")
+            unpack(archive, into, expected_id)
         finally:
             archive.unlink(missing_ok=True)
         return True
@@ -209,9 +232,7 @@ class Shared:
             files.mv(part, target)
 
         try:
-            with tarfile.open(archive, "w") as tar:
-                for path in sorted(folder.rglob("*")):
-                    tar.add(path, path.relative_to(folder).as_posix(), recursive=False)
+            pack(folder, archive)
             self._tried(wait, put)
         finally:
             archive.unlink(missing_ok=True)
@@ -227,6 +248,8 @@ class Shared:
             if not path.endswith(".tar"):
                 continue
             name = "/".join(path.removesuffix(".tar").rsplit("/", 3)[1:])
+            if NAME.fullmatch(name) is None:
+                continue
             made = (
                 about.get("LastModified") or about.get("mtime") or files.modified(path)
             )
@@ -367,7 +390,7 @@ class _Wait(AbstractContextManager["_Wait"]):
         """Print a line where a terminal shows it, or a worker's log keeps it."""
         self._has_said = True
         text = f"waiting: {self._url} {self._doing}"
-        print(text, file=sys.stderr, flush=True)  # noqa: T201
+        echo(text, err=True)
         on_wait("waiting", self._url, self._doing)
 
     def callback(self, stage: str, name: str) -> Any:  # noqa: ANN401  # fsspec's

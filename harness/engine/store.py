@@ -5,11 +5,16 @@
     <root>/locks/<kind>.<key digest>              held while an entry is made or removed
     <root>/making/<kind>.<key digest>.<random>/   work folder of an entry
     <root>/files/<digest>                         a large file, linked into its entries
+    <root>/damaged/<name>.<random>                the newest of what was damaged
 
 Variants of one network often have the same weights, so large files of equal contents
 are hard links to one. A file system without such links keeps each of them.
 
 A store may be the cache of one that machines share. `store.json` then has its URL.
+`core.kinds` says which entries are shared. One that is not can run code when it is
+read, so it is found only in a folder where nobody else can write.
+
+What is damaged is moved aside, said, and made anew (`engine.store_folder`).
 
 An entry appears by one rename, so a reader sees all of it or nothing. The lock belongs
 to the operating system and ends with its process. The next process that holds the lock
@@ -19,25 +24,20 @@ of a killed process removes its files under ``making/``. Readers take no lock.
 from __future__ import annotations
 
 import errno
-import json
 import math
 import os
 import secrets
 import shutil
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import platformdirs
 from filelock import FileLock, Timeout
 
-from harness import __version__
-from harness.core.digest import digest_file, digest_value
+from harness.core.digest import digest_value
 from harness.core.entry import (
     Entry,
     FileRecord,
@@ -49,17 +49,31 @@ from harness.core.entry import (
     touch,
 )
 from harness.core.errors import StoreError
-from harness.core.whole_file import write_whole
-from harness.engine import shared as shared_store
-from harness.engine.shared import Shared, is_url
+from harness.core.kinds import is_shared
+from harness.core.permissions import is_private
+from harness.core.received import DamagedError
+from harness.engine.large_files import (
+    FILES,
+    LINKED_BYTES,
+    drop_unlinked,
+    link,
+    on_disk,
+)
+from harness.engine.shared import NAME, Shared, is_url
+from harness.engine.store_folder import (
+    DAMAGED,
+    FULL,
+    MARK,
+    SCHEMA,
+    Mark,
+    StoreFolder,
+    cache_folder,
+    delete,
+    free_bytes,
+    say_damaged,
+)
 
-SCHEMA = 1
-_MARK = "store.json"
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NEARLY_FULL_BYTES = 1 << 20
-_LINKED_BYTES = 1 << 16
-"""Size from which a file is kept once; below it a link saves less than it costs."""
-
 _DYING_S = 1.0
 """Seconds that a process may still hold a lock after it was killed."""
 
@@ -79,11 +93,7 @@ def local_root(name: str = "") -> Path:
     A folder in the user's cache folder stands for no name, and for a URL.
     """
     name = name or os.environ.get("PARITY_STORE", "")
-    return Path(name).expanduser() if name and not is_url(name) else _cache()
-
-
-def _cache() -> Path:
-    return Path(platformdirs.user_cache_dir("parity-harness", appauthor=False))
+    return Path(name).expanduser() if name and not is_url(name) else cache_folder()
 
 
 def located(name: str, *, read_only: bool = False) -> Path:
@@ -104,11 +114,12 @@ def located(name: str, *, read_only: bool = False) -> Path:
     shared = Shared(url=name.rstrip("/"), read_only=read_only)
     shared.open()
     digest = digest_value([shared.url, read_only])
-    root = _cache() / "shared" / digest[:16]
-    mark = {"schema": SCHEMA, "shared": shared.url, "read_only": read_only}
+    root = cache_folder() / "shared" / digest[:16]
+    mark = Mark(shared=shared.url, read_only=read_only)
     try:
-        root.mkdir(parents=True, exist_ok=True)
-        write_whole(root / _MARK, json.dumps(mark) + "\n")
+        folder = StoreFolder(root)
+        folder.open()
+        folder.write_mark(mark)
     except OSError as error:
         msg = (
             f"The local folder {root} of the store {shared.url} cannot be written: "
@@ -138,11 +149,20 @@ def limit_bytes() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreProblem:
-    """One problem in a store, and whether the damaged entry has been removed."""
+    """One problem in a store.
+
+    Attributes:
+        path: What is damaged.
+        problem: A sentence about it.
+        removed: Whether it is no longer there.
+        aside: Where it was moved to; None if it was deleted, or is still there.
+
+    """
 
     path: Path
     problem: str
     removed: bool
+    aside: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,9 +182,9 @@ class Store:
         """Refuse a store of another schema, and make a relative root absolute."""
         # A later change of directory must not move the store.
         object.__setattr__(self, "root", self.root.expanduser().absolute())
-        mark = self._check_schema()
-        if url := mark.get("shared"):
-            shared = Shared(url=url, read_only=mark["read_only"])
+        mark = self._folder.read_mark()
+        if mark.shared:
+            shared = Shared(url=mark.shared, read_only=mark.read_only)
             object.__setattr__(self, "shared", shared)
 
     def find(self, kind: str, key: Mapping[str, object]) -> Entry | None:
@@ -176,9 +196,9 @@ class Store:
             SpecError: `key` has no exact JSON form.
 
         """
-        folder = self._folder(kind, key_digest_of(kind, key))
+        folder = self._place(kind, key_digest_of(kind, key))
         entry = self._here(folder)
-        if entry is None and self.shared is not None:
+        if entry is None and self.shared is not None and is_shared(kind):
             with self._locked(id_of(folder)):
                 entry = self._here(folder) or self._fetched(folder, self.shared)
         return entry
@@ -188,8 +208,16 @@ class Store:
             entry = read_entry(folder)
         except StoreError:
             return None
+        if not is_shared(entry.kind) and not self._is_private(entry):
+            return None
         touch(entry)
         return entry
+
+    def _is_private(self, entry: Entry) -> bool:
+        """Whether nobody else can have made an entry, or can change its files."""
+        return is_private(entry.path) and all(
+            is_private(entry.path / name) for name in entry.files
+        )
 
     def _fetched(self, folder: Path, shared: Shared) -> Entry | None:
         """Copy an entry from the shared store; the lock is held.
@@ -199,22 +227,22 @@ class Store:
         name = _name(folder)
         with self._workplace(folder) as workplace:
             copied = workplace / name
-            with self._sentences(workplace):
+            with self._folder.sentences(workplace):
                 copied.mkdir(parents=True)
-                if not shared.fetch(name, copied):
+                try:
+                    if not shared.fetch(name, copied, id_of(folder)):
+                        return None
+                except DamagedError as error:
+                    text = f"{id_of(folder)}: {error}"
+                    say_damaged(
+                        shared.url,
+                        f"the shared store {shared.url} has a damaged entry, which is "
+                        f"made anew: {text}",
+                    )
+                    if not shared.read_only:
+                        shared.remove(name)
                     return None
-            try:
-                read_entry(copied).check()
-            except StoreError as error:
-                print(  # noqa: T201  # a worker's log has it, a terminal shows it
-                    f"the shared store {shared.url} has a damaged entry, which is made "
-                    f"anew: {error}",
-                    file=sys.stderr,
-                )
-                shared_store.on_wait(shared_store.DAMAGED, shared.url, name[:34])
-                if not shared.read_only:
-                    shared.remove(name)
-                return None
+                self._folder.give_modes(copied)
             self._move_in(copied, folder, read_entry(copied).files)
             entry = read_entry(folder)
             touch(entry)  # its times are those of the machine that made it
@@ -238,7 +266,7 @@ class Store:
         entry = self.find(kind, key)
         if entry is not None:
             return entry
-        folder = self._folder(kind, key_digest_of(kind, key))
+        folder = self._place(kind, key_digest_of(kind, key))
         with self._locked(id_of(folder)):
             # Another process may have made it while this one waited for the lock.
             entry = self._here(folder)
@@ -257,7 +285,7 @@ class Store:
         """
         for stored in self.shared.entries() if self.shared else ():
             folder = self.root / f"v{SCHEMA}" / stored.name
-            if folder.is_dir():
+            if folder.is_dir() or not is_shared(stored.kind):
                 continue
             with self._locked(id_of(folder)):
                 if self.shared and (entry := self._fetched(folder, self.shared)):
@@ -275,9 +303,12 @@ class Store:
 
     def _push(self, entry: Entry) -> None:
         """Copy an entry into the shared store; the lock is held."""
-        if self.shared is None or self.shared.read_only:
+        if self.shared is None or self.shared.read_only or not is_shared(entry.kind):
             return
-        with self._workplace(entry.path) as workplace, self._sentences(workplace):
+        with (
+            self._workplace(entry.path) as workplace,
+            self._folder.sentences(workplace),
+        ):
             self.shared.put(_name(entry.path), entry.path, workplace / "entry.tar")
 
     def entries(self) -> Iterator[Entry]:
@@ -287,11 +318,17 @@ class Store:
                 yield read_entry(folder)
 
     def verify(self) -> Iterator[StoreProblem]:
-        """Read every file of every entry; remove damaged entries and leftover files.
+        """Read every file of every entry; set damaged entries aside.
 
-        An entry that another process is making is not touched.
+        Leftover files are removed. An entry that another process is making is not
+        touched.
         """
         yield from self.sweep()
+        for path in self._strays():
+            with self._folder.sentences():
+                aside = self._folder.set_aside(path)
+            problem = f"{path} is no entry, and does not belong into a store"
+            yield StoreProblem(path=path, problem=problem, removed=True, aside=aside)
         for folder in self._folders():
             with self._locked(id_of(folder), wait_s=0) as held:
                 if not held:
@@ -299,8 +336,11 @@ class Store:
                 try:
                     read_entry(folder).check()
                 except StoreError as error:
-                    removed = self._discard(folder)
-                    yield StoreProblem(path=folder, problem=str(error), removed=removed)
+                    with self._folder.sentences():
+                        aside = self._folder.set_aside(folder)
+                    yield StoreProblem(
+                        path=folder, problem=str(error), removed=True, aside=aside
+                    )
 
     def remove(self, entry: Entry) -> None:
         """Remove one entry, also from the shared store, if it may be written.
@@ -327,6 +367,10 @@ class Store:
 
         """
         self.sweep()
+        if not older_than_s:
+            for path in self._strays():
+                delete(path)
+            delete(self.root / DAMAGED)
         for folder in self._folders():
             try:
                 read_entry(folder)
@@ -366,20 +410,26 @@ class Store:
                     removed.append(entry)
                     users.subtract(files)
                     rest_bytes -= sum(f.size_bytes for f in files if not users[f])
-        self._drop_unlinked()
+        drop_unlinked(self.root / FILES)
         return tuple(removed)
 
     def _build(
         self, folder: Path, kind: str, key: Mapping[str, object], build: Build
     ) -> None:
         """Build in a work folder, seal it, and move it in; the lock is held."""
-        with self._sentences():
+        with self._folder.sentences():
             for left in self._making.glob(f"{id_of(folder)}.*"):
-                shutil.rmtree(left)
+                delete(left)
         with self._workplace(folder) as workplace:
             meta = self._run_build(build, workplace)
-            with self._sentences(workplace):
-                files = seal(workplace, kind=kind, key=key, meta=meta)
+            with self._folder.sentences(workplace):
+                files = seal(
+                    workplace,
+                    kind=kind,
+                    key=key,
+                    meta=meta,
+                    mode=self._folder.file_mode,
+                )
             self._move_in(workplace, folder, files)
 
     def _move_in(
@@ -389,61 +439,51 @@ class Store:
         # onnx refuses to read weights that have several names.
         is_onnx = any(name.endswith(".onnx") for name in files)
         for name, record in files.items():
-            if record.size_bytes >= _LINKED_BYTES and not is_onnx:
+            if record.size_bytes >= LINKED_BYTES and not is_onnx:
                 # Without links, or if another process removes the file meanwhile, the
                 # entry keeps its own.
                 with suppress(OSError):
-                    self._link(made / name, record)
-        with self._sentences(made):
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            if folder.exists():  # it is damaged, or `find` would have found it
-                self._discard(folder)
+                    link(made / name, record, self._folder.make(self.root / FILES))
+        with self._folder.sentences(made):
+            self._folder.make(folder.parent)
+            if os.path.lexists(folder):  # or `find` would have found it
+                self._take_out(folder)
             made.rename(folder)
             sync_folder(folder.parent)
 
-    def _link(self, path: Path, record: FileRecord) -> None:
-        """Replace a file by a link to one of the same contents, or be the first."""
-        first = self.root / "files" / record.digest
-        if first.exists():
-            if digest_file(first) == record.digest:
-                linked = path.with_name(f"{path.name}.linked")
-                os.link(first, linked)
-                linked.replace(path)
-                return
-            first.unlink()  # it was changed after it was made
-        first.parent.mkdir(exist_ok=True)
-        os.link(path, first)
-
-    def _drop_unlinked(self) -> None:
-        """Remove the large files that no entry has any more."""
-        for path in (self.root / "files").glob("*"):
-            with suppress(OSError):
-                if path.stat().st_nlink == 1:
-                    path.unlink()
+    def _take_out(self, folder: Path) -> None:
+        """Move a damaged entry aside and say so; discard one that is not trusted."""
+        try:
+            read_entry(folder)
+        except StoreError as error:
+            why, _, _ = str(error).partition(". Run `parity")
+            self._folder.replace(folder, why)
+        else:
+            self._discard(folder)
 
     def _run_build(self, build: Build, workplace: Path) -> Mapping[str, object]:
         try:
             return build(workplace)
         except Exception as error:
-            if isinstance(error, OSError) and error.errno in _FULL:
-                raise self._error(error, workplace) from error
+            if isinstance(error, OSError) and error.errno in FULL:
+                raise self._folder.error(error, workplace) from error
             # A native converter does not tell why it failed; a full disk explains it.
-            if _free_bytes(workplace) < _NEARLY_FULL_BYTES:
+            if free_bytes(workplace) < _NEARLY_FULL_BYTES:
                 full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                raise self._error(full, workplace) from error
+                raise self._folder.error(full, workplace) from error
             raise
 
     def _discard(self, folder: Path) -> bool:
         """Rename a folder first, then delete it; the lock is held."""
         # A new folder would need space, and this may be called because there is none.
         discarded = self._making / f"{id_of(folder)}.{secrets.token_hex(4)}"
-        with self._sentences():
-            self._making.mkdir(parents=True, exist_ok=True)
+        with self._folder.sentences():
+            self._folder.make(self._making)
             try:
                 folder.rename(discarded)
             except FileNotFoundError:
                 return False
-        shutil.rmtree(discarded, ignore_errors=True)
+        delete(discarded)
         return True
 
     def sweep(self) -> tuple[StoreProblem, ...]:
@@ -454,10 +494,7 @@ class Store:
             name = left.name.rpartition(".")[0] or left.name
             with self._locked(name, wait_s=_DYING_S) as held:
                 if held:
-                    if left.is_dir():
-                        shutil.rmtree(left, ignore_errors=True)
-                    else:
-                        left.unlink(missing_ok=True)
+                    delete(left)
                     problem = "left by a process that died before it was done"
                     findings.append(
                         StoreProblem(path=left, problem=problem, removed=True)
@@ -472,19 +509,37 @@ class Store:
     def _workplace(self, folder: Path) -> Iterator[Path]:
         """Give an empty folder for the work on an entry, and remove it at the end."""
         workplace = self._making / f"{id_of(folder)}.{secrets.token_hex(4)}"
-        with self._sentences():
-            workplace.mkdir(parents=True)
+        with self._folder.sentences():
+            self._folder.make(self._making)
+            self._folder.make(workplace)
         try:
             yield workplace
         finally:
             # On Ctrl-C too. After a rename there is nothing to remove.
             shutil.rmtree(workplace, ignore_errors=True)
 
-    def _folder(self, kind: str, digest: str) -> Path:
+    def _place(self, kind: str, digest: str) -> Path:
         return self.root / f"v{SCHEMA}" / kind / digest[:2] / digest
 
     def _folders(self) -> list[Path]:
-        return sorted((self.root / f"v{SCHEMA}").glob("*/??/*"))
+        """Return the folder of each entry, which has the name of its digest."""
+        return [path for path in self._inside() if _is_name(_name(path))]
+
+    def _strays(self) -> list[Path]:
+        """Return what lies among the entries and is none, by its name or its type."""
+        home = self.root / f"v{SCHEMA}"
+        above = [home, *home.glob("*"), *home.glob("*/*")]
+        return [
+            *(path for path in above if os.path.lexists(path) and not path.is_dir()),
+            *(path for path in self._inside() if not _is_name(_name(path))),
+        ]
+
+    def _inside(self) -> list[Path]:
+        return sorted((self.root / f"v{SCHEMA}").glob("*/*/*"))
+
+    @property
+    def _folder(self) -> StoreFolder:
+        return StoreFolder(self.root)
 
     @contextmanager
     def _locked(self, name: str, *, wait_s: float = -1) -> Iterator[bool]:
@@ -492,9 +547,12 @@ class Store:
 
         The wait has no limit by default, because the other process' stages have one.
         """
-        with self._sentences():
+        with self._folder.sentences():
             self._prepare()
-            lock = FileLock(self.root / "locks" / name, timeout=wait_s)
+            path = self.root / "locks" / name
+            if path.is_dir():
+                self._folder.set_aside(path)
+            lock = FileLock(path, timeout=wait_s, mode=self._folder.file_mode)
             with suppress(Timeout):
                 lock.acquire()
         try:
@@ -503,74 +561,11 @@ class Store:
             lock.release()
 
     def _prepare(self) -> None:
-        self._check_schema()
-        (self.root / "locks").mkdir(parents=True, exist_ok=True)
-        mark = self.root / _MARK
-        if not mark.exists():
-            fresh = mark.with_suffix(f".{secrets.token_hex(4)}")
-            fresh.write_text(json.dumps({"schema": SCHEMA}) + "\n", encoding="utf-8")
-            fresh.replace(mark)
-
-    def _check_schema(self) -> dict[str, Any]:
-        """Return the store's mark; empty for a store that is not made yet."""
-        mark = self.root / _MARK
-        with self._sentences():
-            try:
-                said: dict[str, Any] = json.loads(mark.read_bytes())
-                schema = said["schema"]
-            except FileNotFoundError:
-                return {}
-            except (ValueError, TypeError, KeyError) as error:
-                msg = f"{mark} is not a store's mark; delete it, or set PARITY_STORE."
-                raise StoreError(msg) from error
-        if schema != SCHEMA:
-            msg = (
-                f"The store at {self.root} has schema {schema!r}; harness "
-                f"{__version__} knows {SCHEMA}, so it was left untouched. "
-                "Take a newer harness, or point PARITY_STORE at another folder."
-            )
-            raise StoreError(msg)
-        return said
-
-    @contextmanager
-    def _sentences(self, workplace: Path | None = None) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise self._error(error, workplace) from error
-
-    def _error(self, error: OSError, workplace: Path | None) -> StoreError:
-        if error.errno in _FULL:
-            written = 0 if workplace is None else _written_bytes(workplace)
-            return StoreError(
-                f"The store at {self.root} cannot take the entry: {error.strerror}; it "
-                f"needs more than the {written / 1e6:,.1f} MB written so far, and "
-                f"{_free_bytes(self.root) / 1e6:,.1f} MB are free. Run `parity store "
-                "prune`, or set PARITY_STORE to a larger disk."
-            )
-        return StoreError(
-            f"The store at {self.root} cannot be used: {error.strerror} "
-            f"({error.filename}). Set PARITY_STORE to a folder that you can write."
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class OnDisk:
-    """A file as the disk has it; links to one file are equal."""
-
-    device: int
-    number: int
-    size_bytes: int
-
-
-def on_disk(entry: Entry) -> list[OnDisk]:
-    """Return the files of an entry that are there."""
-    found = []
-    for name in entry.files:
-        with suppress(OSError):  # another process removed it since it was listed
-            about = (entry.path / name).stat()
-            found.append(OnDisk(about.st_dev, about.st_ino, about.st_size))
-    return found
+        self._folder.read_mark()
+        self._folder.open()
+        self._folder.make(self.root / "locks")
+        if not (self.root / MARK).exists():
+            self._folder.write_mark(Mark())
 
 
 def stored_bytes(entries: Iterable[Entry]) -> int:
@@ -585,10 +580,6 @@ def _name(folder: Path) -> str:
     return "/".join(folder.parts[-3:])
 
 
-def _written_bytes(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-
-
-def _free_bytes(folder: Path) -> int:
-    standing = next(place for place in (folder, *folder.parents) if place.exists())
-    return shutil.disk_usage(standing).free
+def _is_name(name: str) -> bool:
+    """Whether the end of a path is the name of an entry's folder."""
+    return NAME.fullmatch(name) is not None

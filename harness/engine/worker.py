@@ -47,7 +47,7 @@ class JobResult:
 
     Attributes:
         value: The return value of the function.
-        log: The last MiB of the job's output, native code included.
+        log: The beginning and the end of the job's output, native code included.
         wall_ns: Duration of the call, without the start of the process.
         peak_bytes: The largest resident set of the job, including preloaded modules,
             or of a process that it started.

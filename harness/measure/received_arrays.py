@@ -9,13 +9,15 @@ from __future__ import annotations
 import math
 import zipfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Self
 
 import numpy as np
 from numpy.lib import format as npy
 
-from harness.core.received import DamagedError, in_a_clause
+from harness.core.received import DamagedError, check_plain, in_a_clause
 
 ARRAY_BYTES = 4 << 30
 """Largest size of one array: a picture's network of full size has values of 2 GB."""
@@ -35,9 +37,9 @@ def read_array(path: Path, most_bytes: int = ARRAY_BYTES) -> np.ndarray:
             large.
 
     """
-    size = path.stat().st_size
+    check_plain(path)
     with path.open("rb") as file, in_a_clause():
-        return _numbers(file, size, most_bytes)
+        return _numbers(file, path.stat().st_size, most_bytes)
 
 
 class Arrays(Mapping[str, np.ndarray]):
@@ -62,6 +64,7 @@ class Arrays(Mapping[str, np.ndarray]):
         most_total: int | None = None,
     ) -> None:
         self._most_bytes = most_bytes
+        check_plain(path)
         file = path.open("rb")
         try:
             with in_a_clause():
@@ -93,10 +96,31 @@ class Arrays(Mapping[str, np.ndarray]):
         return named
 
     def __getitem__(self, name: str) -> np.ndarray:
+        with self.opened(name) as (file, size):
+            return _numbers(file, size, self._most_bytes)
+
+    def read(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """Return an array of this shape and dtype; another one takes no memory.
+
+        Raises:
+            DamagedError: The array is damaged, or has another shape or dtype.
+
+        """
+        with self.opened(name) as (file, size):
+            return _numbers(file, size, self._most_bytes, (shape, dtype))
+
+    @contextmanager
+    def opened(self, name: str) -> Iterator[tuple[IO[bytes], int]]:
+        """Open an array's ``.npy`` file, and give it and its size in bytes.
+
+        Raises:
+            DamagedError: The file is damaged, or a reader in the ``with`` says so.
+
+        """
         member = self._members[name]
         try:
             with in_a_clause(), self._zip.open(member) as file:
-                return _numbers(file, member.file_size, self._most_bytes)
+                yield file, member.file_size
         except DamagedError as error:
             msg = f"the array {name!r}: {error}"
             raise DamagedError(msg) from error
@@ -123,8 +147,50 @@ class Arrays(Mapping[str, np.ndarray]):
         self.close()
 
 
-def _numbers(file: IO[bytes], size: int, most_bytes: int) -> np.ndarray:
-    """Return the numbers of an open ``.npy`` file of `size` bytes."""
+def copy_array(
+    file: IO[bytes], size: int, into: IO[bytes], most_bytes: int = ARRAY_BYTES
+) -> Declared:
+    """Copy an open ``.npy`` file of `size` bytes, block by block; return what it holds.
+
+    Raises:
+        DamagedError: It is no such file, holds no numbers, is cut short, or is too
+            large.
+
+    """
+    with in_a_clause():
+        found = _declared(file, size, most_bytes)
+        head = {
+            "descr": npy.dtype_to_descr(found.dtype),
+            "fortran_order": found.by_column,
+            "shape": found.shape,
+        }
+        npy.write_array_header_1_0(into, head)
+        for block in _blocks(file, found.size_bytes):
+            into.write(block)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What the header of an ``.npy`` file declares.
+
+    Attributes:
+        by_column: Whether the numbers are in Fortran's order.
+
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    by_column: bool
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all numbers."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def _declared(file: IO[bytes], size: int, most_bytes: int) -> Declared:
+    """Read the header of an open ``.npy`` file of `size` bytes, and check it."""
     version = npy.read_magic(file)
     if version not in {(1, 0), (2, 0)}:
         msg = f"it has NumPy's format {version[0]}.{version[1]}"
@@ -136,21 +202,45 @@ def _numbers(file: IO[bytes], size: int, most_bytes: int) -> np.ndarray:
     if dtype.hasobject or dtype.kind not in "biufc" or dtype.subdtype is not None:
         msg = f"it holds {dtype}, and only numbers are read"
         raise DamagedError(msg)
-    count = math.prod(shape)
-    if min(shape, default=0) < 0 or count * dtype.itemsize > min(most_bytes, size):
-        limit = min(most_bytes, size)
+    found = Declared(tuple(shape), dtype, by_column)
+    limit = min(most_bytes, size)
+    if min(shape, default=0) < 0 or found.size_bytes > limit:
+        count = math.prod(shape)
         msg = f"it declares {count:,} numbers, and at most {limit:,} bytes are there"
-        if count * dtype.itemsize > most_bytes:
+        if found.size_bytes > most_bytes:
             msg = f"it declares {count:,} numbers, and {most_bytes:,} bytes are read"
         raise DamagedError(msg)
-    flat = np.empty(count, dtype)
-    view = flat.view(np.uint8).data if count else memoryview(b"")
+    return found
+
+
+def _numbers(
+    file: IO[bytes],
+    size: int,
+    most_bytes: int,
+    wanted: tuple[tuple[int, ...], np.dtype] | None = None,
+) -> np.ndarray:
+    """Return the numbers of an open ``.npy`` file of `size` bytes."""
+    found = _declared(file, size, most_bytes)
+    if wanted and (found.shape, found.dtype) != wanted:
+        msg = f"it is {found.dtype} {list(found.shape)}, and {wanted[1]} "
+        msg += f"{list(wanted[0])} was said"
+        raise DamagedError(msg)
+    flat = np.empty(math.prod(found.shape), found.dtype)
+    view = flat.view(np.uint8).data if flat.size else memoryview(b"")
     at = 0
-    while at < len(view):
-        block = file.read(min(_BLOCK_BYTES, len(view) - at))
-        if not block:
-            msg = f"it ends {len(view) - at:,} bytes early"
-            raise DamagedError(msg)
+    for block in _blocks(file, len(view)):
         view[at : at + len(block)] = block
         at += len(block)
-    return flat.reshape(shape, order="F" if by_column else "C")
+    return flat.reshape(found.shape, order="F" if found.by_column else "C")
+
+
+def _blocks(file: IO[bytes], size: int) -> Iterator[bytes]:
+    """Yield the next `size` bytes of a file in blocks."""
+    left = size
+    while left:
+        block = file.read(min(_BLOCK_BYTES, left))
+        if not block:
+            msg = f"it ends {left:,} bytes early"
+            raise DamagedError(msg)
+        left -= len(block)
+        yield block

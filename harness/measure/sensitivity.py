@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.core.entry import Entry
+from harness.measure.named_arrays import save_arrays
+from harness.measure.trace import arrays_of
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 Run = Callable[[Arrays], Arrays]
@@ -32,7 +34,6 @@ looked for only above it."""
 NEARER = 4.0
 """Factor by which the outputs' error must fall after an exchange of two inputs."""
 
-FILE = "asked.npz"
 EFFECTS = "effects"
 """Key in an entry's meta: the effect of each input that was tried on PyTorch's
 outputs."""
@@ -54,20 +55,25 @@ class Asked:
     outputs: Arrays
 
     def save(self, folder: Path) -> None:
-        """Write `FILE` to a folder."""
+        """Write the arrays to a folder."""
         parts = {
             f"{part}/{n}": v for part in _PARTS for n, v in getattr(self, part).items()
         }
-        np.savez(folder / FILE, **parts)
+        save_arrays(parts, folder)
 
     @classmethod
-    def load(cls, path: Path) -> Asked:
-        """Return what `save` wrote."""
+    def load(cls, entry: Entry) -> Asked:
+        """Return what `save` wrote to an entry.
+
+        Raises:
+            StoreError: The entry is damaged.
+
+        """
         found: dict[str, dict[str, npt.NDArray[Any]]] = {part: {} for part in _PARTS}
-        with np.load(path) as stored:
-            for key in stored.files:
-                part, _, name = key.partition("/")
-                found[part][name] = stored[key]
+        for key, array in arrays_of(entry).items():
+            part, _, name = key.partition("/")
+            if part in found:
+                found[part][name] = array
         return cls(**found)
 
 

@@ -21,6 +21,8 @@ import xxhash
 from harness.core.case import Component
 from harness.core.entry import Entry
 from harness.core.errors import StoreError
+from harness.core.received import DamagedError
+from harness.measure.named_arrays import load_arrays
 
 OUTPUT = "output:"
 """Prefix of the module's outputs in a trace, which also holds the program's values."""
@@ -136,17 +138,33 @@ def open_trace(folder: Path) -> Trace:
     return Trace(places, data)
 
 
-def save_inputs(arrays: Mapping[str, np.ndarray], folder: Path) -> None:
-    """Write a sample's arrays to `folder`; `load_inputs` reads them."""
-    for name, value in arrays.items():
-        np.save(folder / f"{name}.npy", value)
-
-
 def load_inputs(entry: Entry, component: Component) -> dict[str, np.ndarray]:
-    """Return a sample's stored arrays by name, in the order of ``forward``."""
-    return {
-        spec.name: np.load(entry.file(f"{spec.name}.npy")) for spec in component.inputs
-    }
+    """Return a sample's arrays, which `save_arrays` wrote, in the order of ``forward``.
+
+    Raises:
+        StoreError: The entry is damaged, or lacks an input.
+
+    """
+    arrays = arrays_of(entry)
+    try:
+        return {spec.name: arrays[spec.name] for spec in component.inputs}
+    except KeyError as error:
+        msg = f"{entry.id} has no array of input {error}. Run `parity store verify`."
+        raise StoreError(msg) from None
+
+
+def arrays_of(entry: Entry) -> dict[str, np.ndarray]:
+    """Return all of the arrays that `save_arrays` wrote to an entry, by name.
+
+    Raises:
+        StoreError: The entry is damaged.
+
+    """
+    try:
+        return load_arrays(entry.path)
+    except (OSError, DamagedError) as error:
+        msg = f"{entry.id} has no readable arrays: {error}. Run `parity store verify`."
+        raise StoreError(msg) from error
 
 
 class TraceWriter:

@@ -14,6 +14,7 @@ import msgspec
 
 from harness.core.comparison import strict
 from harness.core.digest import digest_value
+from harness.core.private import public_values
 from harness.core.received import read_json
 from harness.core.record import CaseRecord, Key
 from harness.core.record_form import CaseId, Name, Text
@@ -65,7 +66,9 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
         name = digest_value([self.suite, self.case])
         path = folder / EXPLANATIONS / f"{name}.json"
         path.parent.mkdir(exist_ok=True)
-        write_whole(path, msgspec.json.encode(self))
+        told = public_values(msgspec.to_builtins(self))
+        told |= {"suite": self.suite, "case": self.case, "first": self.first}
+        write_whole(path, msgspec.json.encode(told))
 
 
 def measured_by(record: CaseRecord) -> str:

@@ -12,9 +12,10 @@ from typing import Any
 from harness.core.environment import environment
 from harness.core.errors import ParityError, SuiteError
 from harness.core.outcome import CANNOT_TELL, PARITY, Outcome
+from harness.core.private import public, with_tilde
 from harness.core.record import CaseRecord, Key
 from harness.core.settings import Settings, near
-from harness.core.text import Line, count, few, wrapped
+from harness.core.text import MESSAGE, Line, count, few, shortened, wrapped
 from harness.core.toml_file import read_text
 from harness.core.whole_file import writing
 from harness.engine.run import Asked, asked_of, files_of, path_of
@@ -75,11 +76,11 @@ def conclude(
             for suite in suites
         ],
         "environment": environment().to_json(),
-        "command": list(argv),
+        "command": [public(word) for word in argv],
         "required": list(settings.require),
         "tier": settings.tier,
         "changes": list(settings.changes),
-        "baseline": settings.baseline,
+        "baseline": _told(settings.baseline),
         **about,
     }
     cases = list(records.values())
@@ -300,6 +301,11 @@ def tell_ci(text: str) -> Iterator[Line]:
             yield from wrapped(said, indent=" ", tone="quiet")
 
 
+def _told(baseline: str) -> str:
+    """Return the name or path of a baseline as a report keeps it."""
+    return with_tilde(Path(baseline)) if Path(baseline).is_absolute() else baseline
+
+
 def _brief(verdict: CaseVerdict) -> dict[str, object]:
     first = verdict.first
     return {
@@ -307,7 +313,7 @@ def _brief(verdict: CaseVerdict) -> dict[str, object]:
         "id": verdict.id,
         "outcome": verdict.outcome.value,
         "found": verdict.found.value,
-        "reason": verdict.reason,
+        "reason": shortened(public(verdict.reason), MESSAGE),
         "first_divergence": first.row.probe if first else None,
         "sample": first.row.sample if first else None,
     }

@@ -8,7 +8,7 @@ CHANGED = (
     "mnn/model.mnn",
     "mnn/model.mnn.weight",
     "onnx/model.onnx",
-    "inputs/latent_sample.npy",
+    "inputs/000.npy",
     "reference/values.bin",
 )
 

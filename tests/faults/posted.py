@@ -71,7 +71,8 @@ NEVER = {
 ALONE = """\
 import sys
 sys.modules.update(dict.fromkeys(["harness", "onnx", "torch", {other!r}]))
-exec(open("repro.py").read())
+import runpy
+runpy.run_path("repro.py", run_name="__main__")
 """
 SPOILT = """\
 import sys
@@ -296,7 +297,7 @@ def posted(suite, engine, fault, backend, into):
     judge = Judge.of(suite, Settings())
     into.mkdir()
     one_engine = patch.object(post, "Engine", lambda *_: nullcontext(engine))
-    with one_engine, patch.object(post, "RUN", code):
+    with one_engine, patch.object(post, "RUN", ("-c", code)):
         try:
             around = cut_out(engine, judge, case, "", lambda _: None)
             best = post.write_post(suite.limits, judge, around, into, lambda _: None)

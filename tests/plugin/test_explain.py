@@ -209,7 +209,7 @@ def test_the_folder_holds_both_models_and_the_numbers(folder):
 
     assert names == {
         *("exported.onnx", "model.mnn", "model.mnn.weight"),
-        *("inputs.npz", "expected.npy", "repro.py"),
+        *("inputs.npz", "expected.npy", "repro.py", "repro.json"),
     }
     assert np.isfinite(np.load(folder / "expected.npy")).all()
 

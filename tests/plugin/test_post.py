@@ -64,7 +64,7 @@ RESIZES = {
     "cubic": {"coordinate_transformation_mode": "half_pixel"},
 }
 FEW_BYTES = 16
-MOST_LINES = 40
+MOST_LINES = 45
 MODULES = (b"quant_conv", b"decoder", b"encoder.", b"token_emb", b"val_", b"conv2d_")
 
 
@@ -150,7 +150,7 @@ def test_no_names_of_the_checkpoint_are_in_it(both):
     check_no_names_are_in(both[1])
 
 
-def test_a_script_has_forty_lines(both):
+def test_a_script_has_forty_five_lines_at_most(both):
     lines = (both[1] / "repro.py").read_text().splitlines()
 
     assert len(lines) <= MOST_LINES

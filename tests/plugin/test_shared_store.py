@@ -2,10 +2,12 @@
 
 import io
 import json
+import pickle
 import shutil
 import tarfile
 import threading
 import time
+import zipfile
 from pathlib import Path
 
 import fsspec
@@ -14,6 +16,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from harness.commands.cli import main
 from harness.commands.progress import ProgressLines
+from harness.core.digest import digest_file
 from harness.core.errors import StoreError
 from harness.engine import shared as module
 from harness.engine.cluster import Place
@@ -43,9 +46,8 @@ def url(tmp_path):
 
 
 def built(into):
-    (into / "deep").mkdir()
-    (into / "deep" / "model.bin").write_bytes(b"weights" * 1000)
-    return {"meta": 1}
+    (into / "model.onnx").write_bytes(b"weights" * 1000)
+    return {"unread": []}
 
 
 def refuse(_):
@@ -67,7 +69,7 @@ def test_what_one_machine_makes_another_fetches(machine, url):
 
     assert fetched.path != made.path
     assert fetched.meta == made.meta
-    assert fetched.file("deep/model.bin").read_bytes() == b"weights" * 1000
+    assert fetched.file("model.onnx").read_bytes() == b"weights" * 1000
     assert [path.suffix for path in archives(url)] == [".tar"]
 
 
@@ -186,7 +188,7 @@ def test_a_transfer_that_moves_says_how_far_it_is(machine, url, monkeypatch, cap
 
 
 def big(into):
-    (into / "model.bin").write_bytes(b"w" * (8 << 20))
+    (into / "model.onnx").write_bytes(b"w" * (8 << 20))
     return {}
 
 
@@ -380,3 +382,60 @@ def test_a_server_that_stops_is_waited_for(server, capfd, monkeypatch):
     assert {one.subject for one in told} == {url}
     assert (told[0].stage, told[-1].stage) == ("waiting", "done")
     assert len(list(Shared(url=url).entries())) == 1
+
+
+class Planted:
+    """What touches a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return (open, (self.path, "w"))
+
+
+def plant_program(local, url, mark):
+    """Put a program that touches `mark` into the shared store, as sound as any entry.
+
+    The references are taken out there, so that the next machine needs the program.
+    """
+    home = Path(url.removeprefix("file://"))
+    for path in home.glob("v1/reference/*/*.tar"):
+        path.unlink()
+    (program,) = local.rglob("program.pt2")
+    folder = shutil.copytree(program.parent, home.parent / "planted")
+    with (
+        zipfile.ZipFile(program) as source,
+        zipfile.ZipFile(folder / program.name, "w") as target,
+    ):
+        for name in source.namelist():
+            is_read_first = name.endswith("data/sample_inputs/model.pt")
+            evil = pickle.dumps(Planted(mark))
+            target.writestr(name, evil if is_read_first else source.read(name))
+    about = (folder / "program.pt2").stat()
+    record = json.loads((folder / "entry.json").read_text())
+    digest = digest_file(folder / "program.pt2")
+    said = {"size_bytes": about.st_size, "digest": digest}
+    record["files"]["program.pt2"] = said
+    (folder / "entry.json").write_text(json.dumps(record))
+    kind, two, name = program.parent.parts[-3:]
+    archive = home / "v1" / kind / two / f"{name}.tar"
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(archive, "w") as tar:
+        for path in sorted(folder.iterdir()):
+            tar.add(path, path.name)
+
+
+@pytest.mark.parametrize("words", [(), ("--read-only",)])
+def test_a_program_in_a_shared_store_never_runs(machine, url, tmp_path, words):
+    """It takes two runs, because the worker of a second machine must need it."""
+    project = write_project(tmp_path / "project")
+    project.only_onnxruntime()
+    project.parity("run", "--store", url).check(0)
+    plant_program(tmp_path / "first", url, tmp_path / "ran")
+    machine("second")
+
+    project.parity("run", "--store", url, *words).check(0)
+
+    assert not (tmp_path / "ran").exists()
+    assert len(list((tmp_path / "second").rglob("values.bin"))) == 1  # made anew

@@ -14,6 +14,7 @@ import msgspec
 from harness.commands.bench.timing import BenchPlan, Timing
 from harness.core.environment import environment
 from harness.core.errors import SuiteError
+from harness.core.private import public_values
 from harness.core.received import decode, read_json
 from harness.core.text import few
 from harness.core.whole_file import write_whole, writing
@@ -152,7 +153,7 @@ def write_detail(
         "plan": asdict(plan),
         "timings": [*(one for one in there if one["case"] not in made), *made.values()],
     }
-    write_whole(detail, compact(told))
+    write_whole(detail, compact(public_values(told)))
 
 
 class _Detail(msgspec.Struct):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ import msgspec
 
 from harness.core.case import GIVEN, Component, Device, Source, TensorSpec, Variant
 from harness.core.errors import StageError
-from harness.core.program import signal_name
+from harness.core.program import ended
 from harness.core.runtime import EXACT, resolve, runs_exported, runtime
 
 _ROOT = Path(__file__).parents[3]
@@ -70,29 +69,15 @@ def ask_child(function: str, *arguments: str, timeout_s: float = LIMIT_S) -> Ans
     name = function if ":" in function else f"{__name__}:{function}"
     command = [sys.executable, "-c", _CHILD, str(_ROOT), name, *arguments]
     with tempfile.TemporaryDirectory(prefix="parity-doctor-") as folder:
-        try:
-            done = subprocess.run(
-                command,
-                cwd=folder,
-                capture_output=True,
-                encoding="utf-8",
-                errors="replace",
-                timeout=timeout_s,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return Answer(facts={}, ended=f"did not answer within {timeout_s:.0f} s")
-        if done.returncode < 0:
-            name = signal_name(-done.returncode)
-            return Answer(facts={}, ended=f"crashed with {name}")
-        if done.returncode != 0:
-            last = done.stderr.strip().rpartition("\n")[2] or "no message"
-            return Answer(facts={}, ended=f"failed: {last}")
+        # Native code may print to stdout, and what it prints is no error.
+        done = ended(command, Path(folder), limit_s=timeout_s, stdout=False)
+        if done.code:
+            return Answer(facts={}, ended=done.words)
         try:
             facts = json.loads(Path(folder, _ANSWER).read_text(encoding="utf-8"))
         except FileNotFoundError:  # native code can end a process with exit code 0
             return Answer(facts={}, ended="ended without an answer")
-    return Answer(facts=facts, log=done.stderr)
+    return Answer(facts=facts, log=done.text)
 
 
 def answer(function: str, *arguments: str) -> None:

@@ -26,6 +26,7 @@ from harness.core.case import Device
 from harness.core.environment import core_count, environment, installed, packages
 from harness.core.runtime import Runtime, runtimes
 from harness.core.text import WIDTH
+from harness.core.waiting import awaited
 
 MNN_TELEMETRY = "aliyun-log-python-sdk"
 _GIB = 2**30
@@ -81,7 +82,11 @@ def examine(*, store: Path, ask: Ask = ask_child) -> list[Finding]:
         *(check_runtime(ask, one, have) for one in declared),
     ]
     with ThreadPoolExecutor(max_workers=core_count()) as pool:
-        return [*chain.from_iterable(pool.map(list, looks))]
+        found = [pool.submit(list[Finding], one) for one in looks]
+        try:
+            return [*chain.from_iterable(map(awaited, found))]
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def exit_code(findings: Iterable[Finding]) -> int:

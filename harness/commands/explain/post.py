@@ -6,45 +6,41 @@ sizes are left out as long as it stays.
 
 from __future__ import annotations
 
-import platform
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from importlib import metadata
 from pathlib import Path
-from string import Template
 from tempfile import TemporaryDirectory
 from typing import Any, Final, cast
 
 from harness.commands.explain.excerpts import Around
-from harness.commands.explain.repro import fill
+from harness.commands.explain.issue import about_drawn, issue
+from harness.commands.explain.repro import SCRIPT, fill
 from harness.core.case import Case, Device
-from harness.core.environment import environment, version_of
 from harness.core.errors import ParityError
+from harness.core.private import without_paths
 from harness.core.program import ProgramEnd, ended
-from harness.core.record import CaseRecord
-from harness.core.runtime import Runtime, runs_exported, runtime
-from harness.core.text import count, operator, without_paths
+from harness.core.runtime import Runtime, runtime
 from harness.engine.engine import Engine
 from harness.engine.environments import installed_versions, python_of
 from harness.engine.excerpt import Excerpt, Redraw
 from harness.engine.store import Store
+from harness.report.markdown import cell
 from harness.suite.judge import Judge
 from harness.suite.schema import Limits
 
 SEARCH_S: Final = 120.0
 """Seconds after which nothing more is left out."""
 
-RUN: Final = "exec(open('repro.py').read())"
-"""What a Python runs in the folder."""
+RUN: Final = (SCRIPT,)
+"""What a Python is told to run in the folder."""
 
 _DRAWS: Final = tuple(
     Redraw(style=style, seed=seed) for seed in range(3) for style in ("like", "peaked")
 )
 _PARTS: Final = (32, 16, 4, 2)
-_TEXT: Final = Path(__file__).with_name("issue.txt")
 _LIMIT_S: Final = 60
 
 
@@ -73,8 +69,10 @@ def write_post(
             device, left_out = without_options_of_paths(case.device)
             excerpt = replace(best.excerpt, case=replace(case, device=device))
             best = replace(best, excerpt=excerpt)
-            fill(into, engine, best, _about_drawn(best))
-        text = _issue(best, left_out, into, shown(best.excerpt.case, into))
+            fill(into, engine, best, about_drawn(best))
+        numbers = shown(best.excerpt.case, into)
+        versions = versions_table(runtime(best.excerpt.case.backend), into)
+        text = issue(best, into, left_out, numbers, versions)
         (into / "issue.md").write_text(text, encoding="utf-8")
     return best
 
@@ -243,15 +241,6 @@ def without_options_of_paths(device: Device) -> tuple[Device, list[str]]:
     return replace(device, provider_options=kept), left_out
 
 
-def _about_drawn(around: Around) -> dict[str, str]:
-    title = runtime(around.excerpt.case.backend).title
-    what = operator(around.layer.op)
-    return {
-        "title": f"{what} in {title} differs from ONNX's evaluator",
-        "answer": "ONNX's reference evaluator's answer, computed in float64,",
-    }
-
-
 def shown(case: Case, folder: Path) -> str:
     """Return what the script prints with the version of the runtime that a case has.
 
@@ -276,63 +265,13 @@ def shown(case: Case, folder: Path) -> str:
     return found.text
 
 
-def _issue(around: Around, left_out: Sequence[str], folder: Path, numbers: str) -> str:
-    """Return the text to post: what differs, the graph, the versions, the numbers."""
-    case, record = around.excerpt.case, around.record
-    declared = runtime(case.backend)
-    meta = cast("dict[str, Any]", around.excerpt.entry.meta)
-    layer = around.layer
-    ran = cast("dict[str, Any]", record.ran or {})
-    here = environment()
-    return Template(_TEXT.read_text(encoding="utf-8")).substitute(
-        title=_about_drawn(around)["title"],
-        runtime=declared.title,
-        version=ran.get("version", "?"),
-        operators=count(int(meta["nodes"]), "operator"),
-        looks=f" {layer.looks[:1].upper()}{layer.looks[1:]}." if layer.looks else "",
-        listing="\n".join(meta["listing"]),
-        device=case.device.device,
-        precision=case.device.precision,
-        threads=case.device.threads,
-        variant=without_paths(" ".join((case.variant.kind, *case.variant.flags))),
-        left_out=(
-            f"- Without the options {', '.join(left_out)}, whose values are paths\n"
-            if left_out
-            else ""
-        ),
-        onnx=metadata.version("onnx"),
-        converter=_converter(case, record),
-        machine=f"{here.cpu}, {platform.system()}, Python {platform.python_version()}",
-        packages=" or ".join(declared.distributions),
-        numbers=without_paths(numbers),
-        exported=(
-            "`exported.onnx` is the model before conversion, in the same names.\n"
-            if (folder / "exported.onnx").is_file()
-            else ""
-        ),
-        versions=versions_table(declared, folder),
-    )
-
-
-def _converter(case: Case, record: CaseRecord) -> str:
-    """Return a sentence about what made the file."""
-    declared = runtime(case.backend)
-    if runs_exported(case.backend, case.variant.kind):
-        return "The file is the exported graph, without conversion"
-    made: Any = (record.artifacts or {}).get(case.backend, {}).get("meta", {})
-    if Path(str(made.get("converter", ""))).is_absolute():
-        return "Converted by a native converter, whose version is not known"
-    here = version_of(declared)
-    return f"Converted by {declared.title} {case.variant.converter or here}"
-
-
 def versions_table(declared: Runtime, folder: Path) -> str:
     """Return a table of the versions that are installed, if there are any."""
     rows = []
     for version, python in installed_versions(declared).items():
         found = said(str(python), folder)
-        right = "right" if found.code == 0 else without_paths(found.words)
-        rows.append(f"| {version} | {'differs' if differs(found) else right} |")
+        right = "right" if found.code == 0 else cell(without_paths(found.words))
+        rows.append(f"| {cell(version)} | {'differs' if differs(found) else right} |")
     if not rows:
         return ""
     head = "\nThe same file in other versions:\n\n| version | result |\n|---|---|"
@@ -347,4 +286,4 @@ def differs(script: ProgramEnd) -> bool:
 
 def said(python: str, folder: Path) -> ProgramEnd:
     """Run the script, and return how it ended."""
-    return ended([python, "-I", "-c", RUN], folder, limit_s=_LIMIT_S)
+    return ended([python, "-I", *RUN], folder, limit_s=_LIMIT_S)

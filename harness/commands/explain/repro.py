@@ -1,6 +1,8 @@
 """A folder for a bug report upstream: the cut model, its inputs, and a short script.
 
 The script needs only numpy and the runtime. It exits with 1 while the two differ.
+Its text is the same for every divergence. All values are data beside it, in
+``repro.json``, so no name from a model's file can become code.
 """
 
 from __future__ import annotations
@@ -10,8 +12,9 @@ import math
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from string import Template
-from typing import Any, cast
+from typing import Any, Final, cast
+
+import msgspec
 
 from harness.commands.explain.excerpts import Around, error_in_floors
 from harness.core.record import OUTPUTS
@@ -25,6 +28,9 @@ EXPORTED = "exported.onnx"
 NOISE = 32.0
 """The script treats two values as equal if they differ by at most so many floors."""
 
+SCRIPT: Final = "repro.py"
+VALUES: Final = "repro.json"
+
 _END = Path(__file__).with_name("repro_end.txt")
 
 
@@ -33,11 +39,11 @@ def fill(
 ) -> None:
     """Write the files of a repro into an empty folder.
 
-    `about` has the ``title`` of the script, and the ``answer`` in ``expected.npy``.
+    `about` has the ``title`` of the divergence, and the ``answer`` in ``expected.npy``.
     """
     import numpy as np
 
-    from harness.measure.trace import OUTPUT, open_trace
+    from harness.measure.trace import OUTPUT, arrays_of, open_trace
 
     excerpt = around.excerpt
     case, entry = excerpt.case, excerpt.entry
@@ -52,13 +58,18 @@ def fill(
     (output,) = case.component.outputs
     trace = open_trace(entry.path)
     np.save(folder / "expected.npy", trace[OUTPUT + output.name])
-    arrays = {name: np.load(entry.file(f"{name}.npy")) for name in excerpt.given}
-    np.savez(folder / "inputs.npz", allow_pickle=False, **arrays)
-    (folder / "repro.py").write_text(_script(around, about), encoding="utf-8")
+    arrays = arrays_of(entry)
+    np.savez(folder / "inputs.npz", *arrays.values(), allow_pickle=False)
+    values = {**about, "inputs": list(arrays), **_values(around)}
+    text = msgspec.json.format(msgspec.json.encode(values), indent=1)
+    (folder / VALUES).write_bytes(text + b"\n")
+    parts = (runtime(case.backend).home / "repro.txt", _END)
+    script = "".join(part.read_text(encoding="utf-8") for part in parts)
+    (folder / SCRIPT).write_text(script, encoding="utf-8")
 
 
 def about_pytorch(around: Around) -> dict[str, str]:
-    """Return what the script says of an excerpt with PyTorch's own numbers."""
+    """Return what is said of an excerpt with PyTorch's own numbers."""
     where = f"{around.layer.place} ({operator(around.layer.op)})"
     return {
         "title": f"{around.excerpt.case.id} diverges from PyTorch at {where}",
@@ -66,7 +77,8 @@ def about_pytorch(around: Around) -> dict[str, str]:
     }
 
 
-def _script(around: Around, about: Mapping[str, str]) -> str:
+def _values(around: Around) -> dict[str, object]:
+    """Return what the script reads, and what its reader wants to know."""
     case, layer = around.excerpt.case, around.layer
     output = next(row for row in around.record.rows if row.what == OUTPUTS)
     ran = cast("dict[str, Any]", around.record.ran or {})
@@ -84,21 +96,18 @@ def _script(around: Around, about: Mapping[str, str]) -> str:
         (output.comparison.floor_multiple or 0.0) > multiple / 2
     )
     script: Any = importlib.import_module(f"{declared.package}.repro")
-    words = {
-        **about,
-        "looks": f"{layer.looks}. " if layer.looks else "",
-        "floors": in_floors(multiple),
-        "version": ran.get("version", "?"),
+    return {
+        "error": in_floors(multiple),
+        "looks": layer.looks,
+        "output": output.probe,
+        "runtime": declared.title,
+        "version": ran.get("version", ""),
+        "made_with": [*flags, *case.variant.flags],
         "device": case.device.device,
-        "asked": case.device.device.upper(),
         "precision": case.device.precision,
         "threads": case.device.threads,
         **script.words(case.device, as_deployed=as_deployed),
-        "output": output.probe,
-        "floor": f"{floor:.6e}",
-        "allowed": f"{allowed * floor:.6e}",
-        "flags": " ".join((*flags, *case.variant.flags)),
+        # The error that float32 itself brings here, and what the script allows.
+        "floor_rms": float(f"{floor:.6e}"),
+        "allowed_rms": float(f"{allowed * floor:.6e}"),
     }
-    parts = (declared.home / "repro.txt", _END)
-    text = "".join(part.read_text(encoding="utf-8") for part in parts)
-    return Template(text).substitute(words)

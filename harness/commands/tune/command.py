@@ -15,9 +15,9 @@ from harness.commands.options import (
     into_folder,
     number,
     on_cluster,
-    print_lines,
 )
 from harness.core.errors import SpecError
+from harness.core.shown import print_lines
 
 
 @click.command()

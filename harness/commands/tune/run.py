@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from harness.commands.options import print_lines
 from harness.commands.progress import ProgressLines
 from harness.commands.tune.edit import edit
 from harness.commands.tune.headroom import Headroom
@@ -21,7 +20,9 @@ from harness.commands.tune.worst import worst_inputs_text
 from harness.core.case import Case
 from harness.core.errors import SuiteError
 from harness.core.pipeline import MIXED
+from harness.core.private import with_tilde
 from harness.core.settings import SUITE_FILE, Settings
+from harness.core.shown import print_lines
 from harness.suite.judge import Judge
 from harness.suite.stale import worst_inputs_of
 from harness.suite.suite import Suite, load_suite
@@ -117,7 +118,8 @@ def suite_of(tuning: Tuning, given: Path | None) -> Suite:
         SuiteError: The suite cannot be read, or another one was tuned.
 
     """
-    if given is None and str(Path(SUITE_FILE).resolve()) != tuning.suite:
+    here = Path(SUITE_FILE).resolve()
+    if given is None and tuning.suite not in {with_tilde(here), str(here)}:
         msg = (
             f"tuning {tuning.id} is of the suite {tuning.suite}, which is not in this "
             "folder; name the suite with --suite."

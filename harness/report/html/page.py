@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from harness.core.shown import all_written, written
 from harness.core.text import FLOORS, few
 from harness.core.whole_file import write_whole
 from harness.engine.run_folder import picture_in
@@ -161,7 +162,7 @@ def html_of(
         "tables": {table.id: table.to_json() for table in shown},
         "charts": {chart.id: vars(chart) for chart in _are(values, Chart)},
     }
-    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(all_written(data), allow_nan=False, separators=(",", ":"))
     return (
         templates()
         .get_template(template)
@@ -179,7 +180,24 @@ def templates() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_on_page,
     )
+
+
+class _Letters(str):
+    """Letters and digits of ours, which a page may have by the million as they are."""
+
+    __slots__ = ()
+
+    def __html__(self) -> str:
+        return str(self)
+
+
+def _on_page(value: object) -> object:
+    """Return what a template shows of a value; markup has been treated by now."""
+    if isinstance(value, str) and not hasattr(value, "__html__"):
+        return written(value)
+    return value
 
 
 def packed(text: str) -> str:
@@ -187,7 +205,8 @@ def packed(text: str) -> str:
 
     No text of a record can then end the script that contains the data.
     """
-    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode("ascii")
+    packed = base64.b64encode(gzip.compress(text.encode(), mtime=0))
+    return _Letters(packed.decode("ascii"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,7 +259,11 @@ def _picture(path: Path, most: int) -> ShownPicture | None:
     uri = f"data:image/webp;base64,{base64.b64encode(into.getvalue()).decode('ascii')}"
     if len(uri) > most:
         return None
-    return ShownPicture(uri=uri, width=(width - 2 * GAP_PX) // 3, height=height)
+    return ShownPicture(
+        uri=_Letters(uri),
+        width=(width - 2 * GAP_PX) // 3,
+        height=height,
+    )
 
 
 def _are(values: Iterable[object], kind: type[Part]) -> Iterator[Part]:

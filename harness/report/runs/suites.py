@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from harness.core.errors import ParityError, SuiteError
+from harness.core.private import with_tilde
 from harness.core.settings import RUNS, SUITE_FILE, Settings
 from harness.core.text import few
 from harness.engine.run import path_of
@@ -79,8 +80,10 @@ def _named_here(report: Report) -> str | None:
     # In the run's own folder, a file beside the report came with the run.
     if not file.is_file() or folder in {here, *here.parents}:
         return None
-    if str(file.resolve()) in report.suites:
-        return str(file.resolve())
+    # Earlier versions wrote the path of a home in full.
+    for path in (with_tilde(file.resolve()), str(file.resolve())):
+        if path in report.suites:
+            return path
     if folder.parent == (here / RUNS).resolve() and len(report.suites) == 1:
         (path,) = report.suites
         # The project has moved, or another machine ran the suite.
@@ -107,7 +110,9 @@ def judges_beside(report: Report, given: Sequence[Suite]) -> dict[str, Judge]:
     """
     if len(given) == 1:
         return {"": Judge.of(given[0], Settings())}
-    if not any(Path(path).is_absolute() for path in report.suites):
+    if not any(
+        path.startswith("~") or Path(path).is_absolute() for path in report.suites
+    ):
         msg = "a baseline does not say where its suite is; name it with --suite."
         raise SuiteError(msg)
     return judges_of(report, suites_for(report, given), Settings())

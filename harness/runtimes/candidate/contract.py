@@ -16,7 +16,6 @@ from harness.core.entry import Entry
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.measure.sensitivity import (
-    FILE,
     Arrays,
     Asked,
     Run,
@@ -56,7 +55,7 @@ def ask_file(
     made = {spec.name: first[spec.name] for spec in component.outputs}
     gap = repeated(run, feeds[0], made, times=2)
     reference = effects_of(asked)
-    question = Asked.load(asked.file(FILE))
+    question = Asked.load(asked)
     outputs, found = effects(run, question.base, question.changed)
     expected = {name: question.outputs[name] for name in outputs}
     return {

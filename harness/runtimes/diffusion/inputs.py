@@ -11,14 +11,18 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.core.errors import SuiteError
+from harness.core.errors import StoreError, SuiteError
 from harness.core.pipeline import INPAINT, Pipeline
+from harness.measure.named_arrays import load_arrays, save_arrays
 from harness.recipes.checkpoint import read_config, tokenizer_of
 from harness.recipes.diffusion.clip_text import token_ids
 from harness.recipes.diffusion.pictures import smooth_pictures
 from harness.recipes.diffusion.vae import factor as pixels_per_latent
 from harness.recipes.tokenizer import load_tokenizer
 from harness.runtimes.diffusion.hints import canny_hint, fit, read_image, three_channels
+
+_IDS = "ids of "
+"""What stands before a text encoder's name in the name of its stored ids."""
 
 _HALF = 127.5
 """Lowest grey level of a mask at which a pixel is drawn anew."""
@@ -78,27 +82,35 @@ def draw_inputs(pipeline: Pipeline) -> PipelineInputs:
 
 def save_inputs(inputs: PipelineInputs, folder: Path) -> Mapping[str, object]:
     """Write the arrays to `folder`; return the texts, in the order of their ids."""
-    for role, ids in inputs.ids.items():
-        np.save(folder / f"{role}.npy", np.stack(list(ids.values())))
-    np.save(folder / "noise.npy", inputs.noise)
-    for name, picture in (("image", inputs.image), ("mask", inputs.mask)):
-        if picture is not None:
-            np.save(folder / f"{name}.npy", picture)
+    ids = {_IDS + role: np.stack([*ids.values()]) for role, ids in inputs.ids.items()}
+    others = {"noise": inputs.noise, "image": inputs.image, "mask": inputs.mask}
+    held = {name: array for name, array in others.items() if array is not None}
+    save_arrays(ids | held, folder)
     return {"texts": list(next(iter(inputs.ids.values())))}
 
 
 def load_inputs(folder: Path, texts: list[str]) -> PipelineInputs:
-    """Read what `save_inputs` wrote."""
-    image, mask = folder / "image.npy", folder / "mask.npy"
-    return PipelineInputs(
-        ids={
-            path.stem: dict(zip(texts, np.load(path), strict=True))
-            for path in sorted(folder.glob("text_encoder*.npy"))
-        },
-        noise=np.load(folder / "noise.npy"),
-        image=np.load(image) if image.is_file() else None,
-        mask=np.load(mask) if mask.is_file() else None,
-    )
+    """Read what `save_inputs` wrote.
+
+    Raises:
+        StoreError: The files are damaged.
+
+    """
+    try:
+        arrays = load_arrays(folder)
+        return PipelineInputs(
+            ids={
+                name.removeprefix(_IDS): dict(zip(texts, ids, strict=True))
+                for name, ids in arrays.items()
+                if name.startswith(_IDS)
+            },
+            noise=arrays["noise"],
+            image=arrays.get("image"),
+            mask=arrays.get("mask"),
+        )
+    except (OSError, ValueError, KeyError) as error:
+        msg = f"{folder} holds no readable inputs: {error}. Run `parity store verify`."
+        raise StoreError(msg) from error
 
 
 def _ids(

@@ -25,13 +25,8 @@ from harness.engine.keys import excerpt_key
 from harness.engine.store import Store
 from harness.measure.align import wanted_values
 from harness.measure.name_map import Names
-from harness.measure.trace import (
-    OUTPUT,
-    TraceWriter,
-    load_inputs,
-    open_trace,
-    save_inputs,
-)
+from harness.measure.named_arrays import save_arrays
+from harness.measure.trace import OUTPUT, TraceWriter, load_inputs, open_trace
 from harness.runtimes.graph.cuts import nearest
 from harness.runtimes.graph.onnx_graph import (
     declared,
@@ -123,7 +118,7 @@ def _cut(
         location=WEIGHTS,
     )
     save_probes([target], folder / PROBES)
-    save_inputs(arrays, folder)
+    save_arrays(arrays, folder)
     writer = TraceWriter(folder)
     place = trace.places[of_trace]
     writer.add(OUTPUT + target.onnx, expected, is_mask=place.is_mask)

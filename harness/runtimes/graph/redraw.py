@@ -31,7 +31,8 @@ from harness.engine.keys import redraw_key
 from harness.engine.store import Store
 from harness.measure.align import ended
 from harness.measure.compare import UNIT_ROUNDOFF
-from harness.measure.trace import OUTPUT, TraceWriter, open_trace, save_inputs
+from harness.measure.named_arrays import save_arrays
+from harness.measure.trace import OUTPUT, TraceWriter, arrays_of, open_trace
 from harness.runtimes.graph.onnx_graph import (
     declared,
     known_as,
@@ -121,7 +122,7 @@ def _redrawn(entry: Entry, how: Redraw, folder: Path) -> Mapping[str, object]:
     error = single.astype(np.float64) - right
     floor = max(math.sqrt(float(np.mean(np.square(error)))), UNIT_ROUNDOFF * spread)
     onnx.save_model(model, folder / MODEL)
-    save_inputs(arrays, folder)
+    save_arrays(arrays, folder)
     # A value of another kind is compared under its own name alone, which it has lost.
     compared = replace(probe, onnx=output.name, kind=Kind.COMPUTE)
     save_probes([compared], folder / PROBES)
@@ -157,7 +158,7 @@ def plain(entry: Entry) -> tuple[onnx.ModelProto, Arrays, dict[str, str]]:
     if any(one.HasField("g") for node in graph.node for one in node.attribute):
         msg = "an operator has a graph of its own, whose weights cannot be replaced."
         raise StageError(msg, outcome=Outcome.CONVERT)
-    given = {i.name: np.load(entry.file(f"{i.name}.npy")) for i in graph.input}
+    given = arrays_of(entry)
     weights, nodes = list(graph.initializer), []
     for node in graph.node:
         if node.op_type != "Constant":

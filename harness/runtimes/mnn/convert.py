@@ -9,9 +9,9 @@ packages and reports to a server. The extension module behind it does neither.
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -26,7 +26,7 @@ from harness.core.errors import StageError
 from harness.core.onnx_header import Port
 from harness.core.outcome import Outcome
 from harness.core.probes import Probe
-from harness.core.program import signal_name
+from harness.core.program import ended, signal_name
 from harness.engine.environments import python_of
 from harness.runtimes.graph.onnx_graph import origin_of
 from harness.runtimes.mnn import MODEL, RUNTIME, WEIGHTS, file
@@ -55,6 +55,9 @@ _WAY_OUT = {
 }
 """Operator that MNN 3.6 lacks, to a way to export without it; each was tried."""
 _TAIL_LINES = 8
+_FILE_NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f]{1,60}")
+"""A text that names a file, and no other place."""
+
 _CLOCK = re.compile(r"^\[\d\d:\d\d:\d\d\] (@ \d+: |\S+:\d+: )?")
 
 
@@ -134,19 +137,10 @@ def _run(command: Sequence[str]) -> str:
     # converters in one folder write zeros into each other's file.
     with tempfile.TemporaryDirectory() as alone:
         # The caller limits this process's time; the converter ends with it.
-        done = subprocess.run(  # a program that the user named, or ours
-            command,
-            cwd=alone,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            check=False,
-            text=True,
-            errors="replace",
-        )
-    if done.returncode < 0:
-        ended_by = signal_name(-done.returncode)
-        return f"{done.stdout}\n{ended_by} ended the converter"
-    return done.stdout
+        done = ended(command, Path(alone), limit_s=math.inf)
+    if done.code < 0:
+        return f"{done.text}\n{signal_name(-done.code)} ended the converter"
+    return done.text
 
 
 def _quantize(
@@ -155,6 +149,7 @@ def _quantize(
     """Quantize a converted file offline, in its place, and return the tool's log."""
     import numpy as np
 
+    _refuse_no_file_names(calibration[0])
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         for index, inputs in enumerate(calibration):
@@ -188,6 +183,19 @@ def _quantize(
             _fail(msg, log)
         shutil.move(made, target)
     return log
+
+
+def _refuse_no_file_names(inputs: Mapping[str, np.ndarray]) -> None:
+    """Refuse inputs whose names cannot name the files that MNN's tool reads."""
+    together = Counter(name.casefold() for name in inputs)
+    for name in inputs:
+        if not _FILE_NAME.fullmatch(name) or together[name.casefold()] > 1:
+            msg = (
+                "MNN's tool for offline quantization reads a file that is named by the "
+                f"input, and {name[:80]!r} can name none of its own: export the model "
+                "with another name of this input, or leave the variant out."
+            )
+            _fail(msg, "")
 
 
 def _shapes(inputs: Mapping[str, np.ndarray]) -> list[dict[str, object]]:

@@ -1,4 +1,4 @@
-"""The values for the script that shows a divergence with MNN alone."""
+"""The settings of the script that shows a divergence with MNN alone."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ from harness.runtimes.mnn import HINTS
 
 
 def words(device: Device, *, as_deployed: bool) -> dict[str, object]:
-    """Return the values in ``repro.txt`` that only MNN has; one file serves both."""
+    """Return the settings that only MNN's script reads; one file serves both."""
     del as_deployed
-    hints = [
-        f"\nnet.setSessionHint({HINTS.index(name)}, {value})  # {name}"
-        for name, value in device.hints
-    ]
-    return {"hints": "".join(hints)}
+    hints = [(HINTS.index(name), value, name) for name, value in device.hints]
+    return {"hints": hints}

@@ -1,4 +1,4 @@
-"""The values for the script that shows a divergence with ONNX Runtime alone."""
+"""The settings of the script that shows a divergence with ONNX Runtime alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from harness.runtimes.onnxruntime.providers import options_of, provider_of
 
 
 def words(device: Device, *, as_deployed: bool) -> dict[str, object]:
-    """Return the values in ``repro.txt`` that only ONNX Runtime has.
+    """Return the settings that only ONNX Runtime's script reads.
 
     `as_deployed` is whether outputs, as deployed, show the divergence; layers come from
     the graph with optimisation off.

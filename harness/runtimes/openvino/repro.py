@@ -1,4 +1,4 @@
-"""The values for the script that shows a divergence with OpenVINO alone."""
+"""The settings of the script that shows a divergence with OpenVINO alone."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from harness.core.case import Device
 
 
 def words(device: Device, *, as_deployed: bool) -> dict[str, object]:
-    """Return the values in ``repro.txt`` that only OpenVINO has: none."""
+    """Return the settings that only OpenVINO's script reads: none."""
     del device, as_deployed
     return {}

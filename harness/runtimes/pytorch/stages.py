@@ -21,8 +21,8 @@ from harness.core.entry import Entry
 from harness.engine.host import report_progress
 from harness.engine.keys import asked_key, inputs_key, onnx_key, reference_key
 from harness.engine.store import Build, Store
+from harness.measure.named_arrays import save_arrays
 from harness.measure.sensitivity import Run
-from harness.measure.trace import save_inputs
 from harness.recipes.inputs import draw
 from harness.runtimes.pytorch.contract import ask
 
@@ -55,7 +55,7 @@ class Stages(ABC):
 
         def build(folder: Path) -> Mapping[str, object]:
             self.say("drawing", sample.id)
-            save_inputs(draw(self.component, sample), folder)
+            save_arrays(draw(self.component, sample), folder)
             return {}
 
         return self.made("inputs", inputs_key(self.component, sample), build)

@@ -16,6 +16,7 @@ import torch
 
 from harness.core.case import Component, ExportSettings, symbol_of
 from harness.core.entry import Entry
+from harness.core.kinds import PROGRAM
 from harness.engine.keys import program_key
 from harness.engine.store import Store
 from harness.runtimes.pytorch.program import Program, program_of_export
@@ -65,7 +66,8 @@ def translate_once(network: TracedNetwork) -> Translated:
 
     A translation takes minutes at full size, and a network may be measured many times.
     All of the program's state is the module's, so the program is kept without it. The
-    component's name and its file do not matter.
+    component's name and its file do not matter. `PROGRAM` says why a program stays on
+    the machine that made it.
 
     Raises:
         Exception: The exporter fails, or its program cannot be written or read. It may
@@ -79,7 +81,7 @@ def translate_once(network: TracedNetwork) -> Translated:
         fresh.append(made.exported_program)
         return _write(made, network.component, folder)
 
-    entry = network.store.make("program", _key(network), build)
+    entry = network.store.make(PROGRAM, _key(network), build)
     if fresh:
         (exported,) = fresh
     else:
@@ -92,7 +94,11 @@ def translate_once(network: TracedNetwork) -> Translated:
 
 
 def _read(store: Store, entry: Entry) -> ExportedProgram:
-    """Read a program; what cannot be read is removed, so that the next one is kept."""
+    """Read a program; what cannot be read is removed, so that the next one is kept.
+
+    The store gives a program only if nobody else can have written it, because PyTorch's
+    reader can run code that is in the file.
+    """
     try:
         entry.check()
         return torch.export.load(entry.file(_FILE))
@@ -108,7 +114,7 @@ def keep(network: TracedNetwork, translated: ONNXProgram) -> None:
     """
     write = partial(_write, translated, network.component)
     with suppress(Exception):  # PyTorch raises anything
-        network.store.make("program", _key(network), write)
+        network.store.make(PROGRAM, _key(network), write)
 
 
 def _key(network: TracedNetwork) -> dict[str, object]:

@@ -6,20 +6,25 @@ The file needs Python 3.8, numpy and the runtime, and imports nothing else. It w
 one file, which `parity judge` takes.
 """
 
-from __future__ import annotations
+import sys
+
+# Python looks for modules beside a program first. What lies here by chance, such as
+# numpy.py or __future__.py, must not be imported in their place.
+if __name__ == "__main__" and not (
+    sys.flags.isolated or getattr(sys.flags, "safe_path", False)
+):
+    del sys.path[0]
 
 import argparse
 import contextlib
 import hashlib
-import importlib
+import importlib.util
 import json
 import os
 import platform
-import sys
 import tempfile
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Dict, Iterator, List, Mapping, Tuple
 
 import numpy as np
 
@@ -69,10 +74,10 @@ def is_sketched(value: np.ndarray) -> bool:
 class BundleTrace:
     """Collects what a runtime shows, by sample."""
 
-    def __init__(self, outputs: list[str], *, whole: bool) -> None:
+    def __init__(self, outputs: List[str], *, whole: bool) -> None:
         self._outputs, self._whole = outputs, whole
-        self.arrays: dict[str, np.ndarray] = {}
-        self.values: list[dict[str, Any]] = []
+        self.arrays: Dict[str, np.ndarray] = {}
+        self.values: List[Dict[str, Any]] = []
 
     def add(self, kind: str, sample: str, name: str, value: np.ndarray) -> None:
         """Keep a value, or its sketch."""
@@ -102,7 +107,7 @@ class BundleTrace:
             save(file, about=data, **self.arrays)
 
 
-def run(folder: Path, driver: Any) -> tuple[BundleTrace, dict[str, Any]]:
+def run(folder: Path, driver: Any) -> Tuple[BundleTrace, Dict[str, Any]]:
     """Make a bundle's calls with a driver; return the values and the bundle's facts."""
     said = json.loads(folder.joinpath(CALLS).read_text(encoding="utf-8"))
     if said["format"] != FORMAT:
@@ -117,7 +122,7 @@ def run(folder: Path, driver: Any) -> tuple[BundleTrace, dict[str, Any]]:
         if seen.hexdigest() != digest:
             sys.exit(f"{name} is not the file of this bundle; copy it again.")
     trace = BundleTrace(said["outputs"], whole=said["layers"] == "all")
-    shown: dict[str, np.ndarray] = {}
+    shown: Dict[str, np.ndarray] = {}
     needed = {ref for call in said["calls"] for ref in call["feeds"].values()}
     for number, call in enumerate(said["calls"]):
 
@@ -144,9 +149,9 @@ def run(folder: Path, driver: Any) -> tuple[BundleTrace, dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def native_log() -> Iterator[list[str]]:
+def native_log() -> Iterator[List[str]]:
     """Keep what native code prints: a runtime says there what it really does."""
-    kept: list[str] = []
+    kept: List[str] = []
     with tempfile.TemporaryFile() as file:
         ours = os.dup(1), os.dup(2)
         sys.stdout.flush()
@@ -158,27 +163,36 @@ def native_log() -> Iterator[list[str]]:
         finally:
             os.dup2(ours[0], 1)
             os.dup2(ours[1], 2)
+            size = file.seek(0, os.SEEK_END)
             file.seek(0)
-            text = file.read()
-            if len(text) > 2 * _LOG_BYTES:  # what a processor has is said first
-                text = text[:_LOG_BYTES] + b"\n...\n" + text[-_LOG_BYTES:]
+            text = file.read(2 * _LOG_BYTES)
+            if size > len(text):  # what a processor has is said first
+                file.seek(size - _LOG_BYTES)
+                text = text[:_LOG_BYTES] + b"\n...\n" + file.read(_LOG_BYTES)
             kept.append(text.decode(errors="replace"))
             os.write(2, kept[0].encode())
 
 
-def main() -> None:
-    """Run the bundle beside this file, and write the trace."""
-    parser = argparse.ArgumentParser(description="Run this bundle and write its trace.")
-    parser.add_argument("--name", default=platform.machine().lower().replace("_", "-"))
-    parser.add_argument("--out", default="trace.npz")
-    asked = parser.parse_args()
-    folder = Path(__file__).resolve().parent
-    sys.path.insert(0, str(folder))
+def load_driver(file: Path) -> Any:
+    """Return the driver in a file. Modules beside the file are not imported."""
+    spec = importlib.util.spec_from_file_location("driver", str(file))
+    assert spec is not None  # noqa: S101  # the file's name ends in .py
+    assert spec.loader is not None  # noqa: S101  # as above
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.open_driver()
+
+
+def write_trace(folder: Path, driver_file: Path, out: Path, name: str) -> None:
+    """Run the bundle in a folder with a driver, and write the trace to `out`.
+
+    `name` is that of the device, which ids then have.
+    """
     with native_log() as log:
-        driver = importlib.import_module("driver").open_driver()
+        driver = load_driver(driver_file)
         trace, said = run(folder, driver)
     about = {
-        "name": asked.name,
+        "name": name,
         "case": said["case"],
         "files": said["files"],
         "entries": said["entries"],
@@ -189,8 +203,17 @@ def main() -> None:
         "machine": f"{platform.machine()}, Python {platform.python_version()}",
         "log": log[0],
     }
-    out = Path(asked.out)
     trace.save(out, about)
+
+
+def main() -> None:
+    """Run the bundle beside this file, and write the trace."""
+    parser = argparse.ArgumentParser(description="Run this bundle and write its trace.")
+    parser.add_argument("--name", default=platform.machine().lower().replace("_", "-"))
+    parser.add_argument("--out", default="trace.npz")
+    asked = parser.parse_args()
+    folder, out = Path(__file__).resolve().parent, Path(asked.out)
+    write_trace(folder, folder / "driver.py", out, asked.name)
     sys.stdout.write(f"wrote {out} ({out.stat().st_size / 2**20:.1f} MB)\n")
     sys.stdout.write(f"next  parity judge {out}, beside the suite\n")
 

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from harness.core.errors import SpecError, StageError, StoreError
+from harness.core.kept_log import KEPT_BYTES
 from harness.core.outcome import Outcome
 from harness.engine.host import Host, report_progress
 from tests.places import ROOT
@@ -74,6 +75,13 @@ def talk():
     print("from python")
     os.write(2, b"from a descriptor\n")
     LIBC.puts(b"from native code")
+
+
+def flood(size_bytes):
+    os.write(1, b"the beginning\n")
+    for _ in range(size_bytes >> 16):
+        os.write(2, b"x" * (1 << 16))
+    os.write(1, b"\nthe end")
 
 
 def crash(how):
@@ -169,6 +177,22 @@ def test_the_log_has_what_python_and_native_code_print_and_only_of_this_job(host
         "from native code",
         "from python",
     ]
+
+
+def test_of_a_flood_the_log_has_the_beginning_and_the_end(host):
+    log = run(host, flood, 64 << 20).log
+
+    assert log.startswith("the beginning\n")
+    assert log.endswith("\nthe end")
+    assert "… 67,076,118 bytes are left out here …" in log
+    assert len(log) < 3 * KEPT_BYTES
+
+
+def test_a_job_that_floods_is_ended_at_its_limit(host):
+    error = failed(host, flood, 1 << 50, timeout_s=1)
+
+    assert error.outcome is Outcome.TIMED_OUT
+    assert len(error.log) < 3 * KEPT_BYTES
 
 
 def test_peak_memory_is_the_jobs_own(forking):

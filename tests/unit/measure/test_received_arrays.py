@@ -48,7 +48,7 @@ def test_arrays_are_read_by_name_with_their_dtypes_and_shapes(tmp_path):
         "by column": np.asfortranarray(np.arange(6).reshape(2, 3)),
         "mask": np.array([True, False]),
     }
-    np.savez_compressed(tmp_path / "a.npz", **arrays)
+    np.savez_compressed(tmp_path / "a.npz", allow_pickle=False, **arrays)
     with Arrays(tmp_path / "a.npz") as found:
         assert list(found) == list(arrays)
         for name, array in arrays.items():

@@ -10,8 +10,8 @@ import pytest
 from harness.commands.explain import post
 from harness.core.case import Device, Target
 from harness.core.errors import ParityError
+from harness.core.private import without_paths
 from harness.core.runtime import runtime
-from harness.core.text import without_paths
 from harness.runtimes.onnxruntime.repro import words
 from harness.suite.suite import load_suite
 from tests.places import DIGITS

@@ -91,7 +91,7 @@ def asked(tmp_path):
 
 
 def looked_at(path, asked):
-    feeds = [dict(Asked.load(asked.file("asked.npz")).base)]
+    feeds = [dict(Asked.load(asked).base)]
     run = run_of(path)
     return ask_file(run, TWO, feeds, run(feeds[0]), asked)
 
@@ -102,7 +102,7 @@ def told(found):
 
 def test_values_that_an_input_does_not_hold_are_refused(tmp_path, asked):
     run = run_of(graph(tmp_path / "m.onnx", RIGHT))
-    feeds = dict(Asked.load(asked.file("asked.npz")).base)
+    feeds = dict(Asked.load(asked).base)
     x, *others = TWO.inputs
     masked = replace(TWO, inputs=(replace(x, draw="mask"), *others))
     feeds["x"] = np.full_like(feeds["x"], 5.0)
@@ -119,7 +119,7 @@ def test_a_right_files_inputs_have_their_ranges_and_the_effects_of_pytorch(
     assert told(found) == pytest.approx(effects_of(asked), rel=1e-4)
     assert min(told(found).values()) > 0
     assert (found["exchanged"], found["repeated"]) == ([], 0.0)
-    base = Asked.load(asked.file("asked.npz")).base
+    base = Asked.load(asked).base
     (x, _, _) = found["inputs"]
     assert (x["low"], x["high"]) == (base["x"].min(), base["x"].max())
     assert (x["dtype"], x["shape"]) == ("float32", ["batch", 4])

@@ -14,7 +14,8 @@ from harness.engine.export_files import MODEL, PROBES
 from harness.engine.keys import redraw_key
 from harness.engine.store import Store
 from harness.measure.align import wanted_values
-from harness.measure.trace import TraceWriter, open_trace, save_inputs
+from harness.measure.named_arrays import save_arrays
+from harness.measure.trace import TraceWriter, arrays_of, open_trace
 from harness.runtimes.graph.redraw import redraw_excerpt
 
 LIKE = Redraw(style="like")
@@ -54,7 +55,7 @@ class Drawn:
         def build(path):
             onnx.save(model, path / MODEL)
             save_probes([probe], path / PROBES)
-            save_inputs(inputs, path)
+            save_arrays(inputs, path)
             writer = TraceWriter(path)
             writer.add("secret", np.zeros(1, np.float32))
             writer.close({})
@@ -70,10 +71,7 @@ class Drawn:
         self.weights = [
             numpy_helper.to_array(one) for one in self.model.graph.initializer
         ]
-        self.inputs = [
-            np.load(self.entry.file(f"{one.name}.npy"))
-            for one in self.model.graph.input
-        ]
+        self.inputs = list(arrays_of(self.entry).values())
 
 
 def test_weights_and_inputs_are_others_of_the_same_sizes(tmp_path):

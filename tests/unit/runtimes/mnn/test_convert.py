@@ -122,6 +122,20 @@ def test_a_network_that_cannot_be_quantized_offline_leaves_no_file(
     assert not (tmp_path / MODEL).exists()
 
 
+@pytest.mark.parametrize("name", ["../x", "a/b", "n" * 300, "a\0b", ".."])
+def test_a_name_that_can_name_no_file_is_refused_by_offline_quantization(
+    tmp_path, source, job, name
+):
+    inside = tmp_path / "in" / "here"
+    inside.mkdir(parents=True)
+    given = [{name: np.ones((1, 2), np.float32)}]
+
+    error = failed(job, source, inside, "int8-static", calibration=given)
+
+    assert "can name none of its own" in str(error)
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
 def test_a_flag_given_last_wins(tmp_path, source, job):
     made = job(convert, source, tmp_path, "int8-weights", ("--weightQuantBits=4",))
 

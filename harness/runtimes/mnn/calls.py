@@ -1,0 +1,82 @@
+"""The calls that a bundle makes of MNN's driver, and those that a receiver makes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from harness.runtimes.mnn import HINTS
+from harness.runtimes.target.form import PLACE, Call, Model, Name, Said, Threads
+
+_Number = Annotated[int, Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
+
+
+class _Config(Said, frozen=True):
+    """What a session is made with; MNN has no more settings than these for a card."""
+
+    backend: Literal["CPU", "METAL", "CUDA", "OPENCL", "VULKAN"]
+    precision: Literal["high", "normal", "low"]
+    numThread: Threads  # noqa: N815  # the name is MNN's
+
+
+class _Open(Said, frozen=True):
+    model: Model
+    config: _Config
+    hints: tuple[tuple[_Number, _Number], ...]
+
+
+class _Names(Said, frozen=True):
+    names: tuple[Name, ...]
+
+
+class _Watch(Said, frozen=True):
+    wanted: tuple[Name, ...] | dict[Name, int]
+    made: dict[Name, Name]
+    suffix: Name
+
+
+class Open(Call, frozen=True, tag="open"):
+    """Load a file."""
+
+    said: _Open
+
+
+class Run(Call, frozen=True, tag="run"):
+    """Run the open session."""
+
+    said: Said = Said()
+
+
+class Outputs(Call, frozen=True, tag="outputs"):
+    """Show the outputs of the last run."""
+
+    said: _Names
+
+
+class Watch(Call, frozen=True, tag="watch"):
+    """Run, and show values of layers."""
+
+    said: _Watch
+
+
+CALLS = Open | Run | Outputs | Watch
+
+
+def refusals(
+    call: Open | Run | Outputs | Watch, files: Collection[str]
+) -> Iterator[str]:
+    """Yield why a receiver does not make a call, a clause each; none if it makes it.
+
+    `files` are the names of the bundle's files.
+    """
+    if isinstance(call, Watch):
+        yield "asks for values of layers, and outputs alone are compared"
+    if not isinstance(call, Open):
+        return
+    if call.said.model.removeprefix(PLACE) not in files:
+        yield "loads another file than its own"
+    for number, _ in call.said.hints:
+        if not 0 <= number < len(HINTS):
+            yield f"gives MNN the hint {number}, and it has 0 to {len(HINTS) - 1}"
