@@ -157,7 +157,9 @@ def pytest_make_collect_report() -> Generator[
         from harness.core.errors import ParityError
 
         if isinstance(error.value, ParityError):
-            report.longrepr = f"parity: {error.value}"
+            from harness.core.shown import sentence
+
+            report.longrepr = sentence("parity", error.value)
     return report
 
 
