@@ -27,10 +27,12 @@ from harness.core.entry import Entry
 from harness.core.environment import installed
 from harness.core.errors import SpecError, StageError
 from harness.core.outcome import Outcome
+from harness.core.permissions import is_private
 from harness.core.program import run_program
 from harness.core.runtime import Runtime
 from harness.engine.large_files import on_disk
 from harness.engine.store import IN_USE_S, Store, local_root
+from harness.engine.store_folder import StoreFolder
 
 _WHEELS: Final = "--only-binary=:all:"
 _NUMPY: Final = ("numpy", "numpy<2")
@@ -60,14 +62,18 @@ def python_of(declared: Runtime, version: str) -> Path:
     """Return the Python that has a version of a runtime; install it once.
 
     Raises:
-        StageError: There is no such version for this Python (`Outcome.LOAD`), or it
-            cannot be installed or imported (`Outcome.ABSENT`).
+        StageError: There is no such version for this Python (`Outcome.LOAD`). Or it
+            cannot be installed or imported, or another user can write to its folder
+            (`Outcome.ABSENT`).
 
     """
     name = _distribution(declared)
     made = f"{name}-{version}-{sys.implementation.cache_tag}"
-    folder = local_root().absolute() / _FOLDER / made
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    home = StoreFolder(local_root().absolute())
+    with home.sentences():
+        home.open()
+        folder = home.make(home.root / _FOLDER) / made
+    _check_private(folder.parent)
     with FileLock(f"{folder}.lock"):
         if not (folder / "bin" / "python").exists():
             # The Python that it was made with may be gone.
@@ -76,17 +82,37 @@ def python_of(declared: Runtime, version: str) -> Path:
                 # A folder that appears by one rename is whole.
                 _install(Path(scratch, "made"), declared, f"{name}=={version}")
                 Path(scratch, "made").rename(folder)
+        _check_private(folder)
         os.utime(folder)
     return folder / "bin" / "python"
 
 
+def _check_private(folder: Path) -> None:
+    """Refuse a folder of environments that another user can write to.
+
+    Raises:
+        StageError: There is one who can; what runs there could be his.
+
+    """
+    if not is_private(folder):
+        msg = (
+            f"Other users can write to {folder}, or to a folder above it, so the "
+            "Python there is not run. Take away their right to write, or set "
+            "PARITY_STORE to a folder that only you can write."
+        )
+        raise StageError(msg, outcome=Outcome.ABSENT)
+
+
 def installed_versions(declared: Runtime) -> dict[str, Path]:
-    """Return the Python of each version of a runtime that is installed already."""
+    """Return the Python of each version of a runtime that is installed already.
+
+    Where another user can write, it counts as not installed.
+    """
     name, tag = _distribution(declared), sys.implementation.cache_tag
     found = {
         folder.name.removeprefix(f"{name}-").removesuffix(f"-{tag}"): folder
         for folder in (local_root() / _FOLDER).glob(f"{name}-*-{tag}")
-        if folder.is_dir()
+        if folder.is_dir() and is_private(folder)
     }
     for folder in found.values():
         os.utime(folder)

@@ -14,7 +14,12 @@ from harness.commands.versions import between, questions
 from harness.core.errors import SpecError, StageError
 from harness.core.outcome import Outcome
 from harness.core.runtime import runtime
-from harness.engine.environments import available, environments, python_of
+from harness.engine.environments import (
+    available,
+    environments,
+    installed_versions,
+    python_of,
+)
 from harness.engine.store import Store
 from harness.suite.suite import load_suite
 from tests.unit.conftest import MNN_VERSIONS
@@ -40,6 +45,22 @@ def test_a_version_without_a_wheel_is_a_sentence_and_leaves_nothing(tmp_path, ve
     assert [path.suffix for path in (tmp_path / "store" / "versions").iterdir()] == [
         ".lock"
     ]
+
+
+@pytest.mark.parametrize("opened", ["store", "store/versions", "environment"])
+def test_a_python_that_others_can_write_to_is_not_run(tmp_path, monkeypatch, opened):
+    monkeypatch.setenv("PARITY_STORE", str(tmp_path / "store"))
+    name = f"MNN-3.5.0-{sys.implementation.cache_tag}"
+    made = tmp_path / "store" / "versions" / name
+    (made / "bin").mkdir(parents=True, mode=0o700)
+    (made / "bin" / "python").touch()
+    assert python_of(MNN, "3.5.0") == made / "bin" / "python"
+
+    (made if opened == "environment" else tmp_path / opened).chmod(0o777)
+
+    with pytest.raises(StageError, match=r"Other users can write to .* not run"):
+        python_of(MNN, "3.5.0")
+    assert installed_versions(MNN) == {}
 
 
 @pytest.mark.usefixtures("index")
