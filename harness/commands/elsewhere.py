@@ -21,6 +21,7 @@ from harness.commands.options import (
     out_path,
 )
 from harness.core.errors import SuiteError
+from harness.core.shown import echo
 from harness.core.text import few
 
 if TYPE_CHECKING:
@@ -53,8 +54,8 @@ def bundle(*, case: str, out: Path | None, layers: str, suite: Path, store: str)
     with new_folder(into) as folder, Engine(open_store(store), loaded.limits) as engine:
         engine.bundle(one, folder, layers)
     size = sum(file.stat().st_size for file in into.rglob("*") if file.is_file())
-    click.echo(f"wrote {into} ({size / 2**20:.1f} MB)")
-    click.echo("next  copy it to the device, and run `python run.py` in it there")
+    echo(f"wrote {into} ({size / 2**20:.1f} MB)")
+    echo("next  copy it to the device, and run `python run.py` in it there")
     return 0
 
 
@@ -135,7 +136,8 @@ def traced_case(
     from harness.core.case import AT
     from harness.core.errors import SpecError
     from harness.runtimes.target.dump import as_trace, is_trace
-    from harness.runtimes.target.traced import about
+    from harness.runtimes.target.form import LAYERS, OUTPUTS
+    from harness.runtimes.target.traced import about, most_output_bytes, size_of
     from harness.suite.tables import target_of
 
     given = path
@@ -144,7 +146,7 @@ def traced_case(
         raise SuiteError(msg)
     if is_trace(path):
         told = about(path)
-        one = _of_trace(suite, path, told["case"])
+        one = _of_trace(suite, path, told.case)
     elif not of:
         msg = (
             f"{path} is a dump of your own program, because it has no facts of a "
@@ -155,8 +157,8 @@ def traced_case(
         one = one_case(suite, of)
         told = as_trace(path, one, names, scratch)
         path = scratch
-    has = {value["sample"] for value in told["values"]}
-    layers = {v["sample"] for v in told["values"] if v["kind"] == "layers"}
+    has = {value.sample for value in told.values}
+    layers = {value.sample for value in told.values if value.kind == LAYERS}
     samples = tuple(
         replace(sample, layers=sample.layers and sample.id in layers)
         for sample in one.samples
@@ -177,12 +179,21 @@ def traced_case(
         )
         raise SuiteError(msg)
     if lacking := [sample.id for sample in one.samples if sample.id not in has]:
-        click.echo(
+        echo(
             f"{given} has no values of {few(lacking)}, so {one.id} is judged on the "
             "other samples."
         )
+    for value in told.values:
+        most = most_output_bytes(one, value.sample)
+        if value.kind == OUTPUTS and size_of(value) > most:
+            msg = (
+                f"{given} has the output {value.name!r} in the shape "
+                f"{list(value.shape)} for {value.sample}, which no output of {one.id} "
+                "has; run the bundle again."
+            )
+            raise SuiteError(msg)
     try:
-        target = target_of(name or told["name"], trace=str(path.absolute()))
+        target = target_of(name or told.name, trace=str(path.absolute()))
     except SpecError as error:
         raise SuiteError(str(error)) from None
     # The id of a precision here, fp32@low, becomes that of a target's: fp32@phone-low.

@@ -11,6 +11,7 @@ import click
 
 from harness.commands.options import STORE, SUITE
 from harness.core.outcome import CANNOT_TELL, NO_PARITY
+from harness.core.shown import echo
 from harness.core.text import count
 
 if TYPE_CHECKING:
@@ -37,15 +38,14 @@ def store_list(store: str) -> int:
     entries = sorted(opened.entries(), key=lambda entry: entry.used_s)
     total = stored_bytes(entries)
     for entry in entries:
-        about = f"{_line(entry)}  used {_when(entry.used_s)}  {_about(entry.key)}"
-        click.echo(about)
+        echo(f"{_line(entry)}  used {_when(entry.used_s)}  {_about(entry.key)}")
     for made in environments(opened.root):
         total += made.size_bytes
-        click.echo(
+        echo(
             f"{'versions':<12} {'':<12} {made.size_bytes / 2**20:>9.1f} MB"
             f"  used {_when(made.used_s)}  {made.path.name}"
         )
-    click.echo(f"{total / 2**20:,.1f} MB in {opened.root}")
+    echo(f"{total / 2**20:,.1f} MB in {opened.root}")
     return 0
 
 
@@ -93,9 +93,9 @@ def store_verify(store: str, suite: Path, most: int | None) -> int:
     for finding in findings:
         done = "removed" if finding.removed else "still there"
         done = f"{done}, kept in {finding.aside}" if finding.aside else done
-        click.echo(f"✗ {finding.problem} ({done})")
+        echo(f"✗ {finding.problem} ({done})")
     sound = count(len(list(opened.entries())), "sound entry")
-    click.echo(f"{sound} in {opened.root}")
+    echo(f"{sound} in {opened.root}")
     code = _remade(opened, suite, most) if most else 0
     return CANNOT_TELL if findings else code
 
@@ -112,11 +112,11 @@ def _remade(opened: Store, suite: Path, most: int) -> int:
         differing += one.differs
         mark = "✗" if one.differs else "✓"
         name = f"{one.entry.kind} {one.entry.key_digest[:12]}"
-        click.echo(f"{mark} {name} of {one.subject}: {one.words}")
+        echo(f"{mark} {name} of {one.subject}: {one.words}")
     if not compared:
-        click.echo(f"{opened.root} has no entry of {suite}; run the suite first.")
+        echo(f"{opened.root} has no entry of {suite}; run the suite first.")
         return CANNOT_TELL
-    click.echo(f"{count(compared, 'entry')} made anew; {differing} differ")
+    echo(f"{count(compared, 'entry')} made anew; {differing} differ")
     return NO_PARITY if differing else 0
 
 
@@ -145,7 +145,7 @@ def store_prune(store: str, max_gb: float | None) -> int:
     if opened.shared is not None:
         removed = opened.shared.prune(most)
         freed = sum(entry.size_bytes for entry in removed) / 2**20
-        click.echo(f"removed {count(len(removed), 'entry')}, {freed:,.1f} MB")
+        echo(f"removed {count(len(removed), 'entry')}, {freed:,.1f} MB")
         return 0
     gone = prune_environments(opened, most)
     rest_bytes = sum(one.size_bytes for one in environments(opened.root))
@@ -161,8 +161,8 @@ def store_push(url: str, store: str) -> int:
     entries = list(_open_store(store).entries())
     for entry in entries:
         target.push(entry)
-        click.echo(_line(entry))
-    click.echo(f"{url} has {count(len(entries), 'entry')} of this store")
+        echo(_line(entry))
+    echo(f"{url} has {count(len(entries), 'entry')} of this store")
     return 0
 
 
@@ -178,9 +178,9 @@ def store_pull(url: str) -> int:
     fetched = []
     for entry in opened.pull():
         fetched.append(entry)
-        click.echo(_line(entry))
+        echo(_line(entry))
     size = sum(entry.size_bytes for entry in fetched) / 2**20
-    click.echo(f"fetched {count(len(fetched), 'entry')}, {size:,.1f} MB")
+    echo(f"fetched {count(len(fetched), 'entry')}, {size:,.1f} MB")
     return 0
 
 
@@ -211,7 +211,7 @@ def store_clear(store: str, days: int | None, *, yes: bool) -> int:
 
     opened = _open_store(store)
     if days is None and not yes:
-        click.echo(f"Everything in {opened.root} would go; --yes says that it may.")
+        echo(f"Everything in {opened.root} would go; --yes says that it may.")
         return CANNOT_TELL
     spared_s = (days or 0) * 86_400.0
     gone = prune_environments(opened, -1, spared_s=spared_s)
@@ -225,9 +225,9 @@ def _say(
 
     for made in gone:
         size = made.size_bytes / 2**20
-        click.echo(f"removed the environment {made.path.name}, {size:,.1f} MB")
+        echo(f"removed the environment {made.path.name}, {size:,.1f} MB")
     left = stored_bytes(opened.entries()) / 2**20
-    click.echo(f"removed {count(len(removed), 'entry')}; {left:,.1f} MB are left")
+    echo(f"removed {count(len(removed), 'entry')}; {left:,.1f} MB are left")
     return 0
 
 

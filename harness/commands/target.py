@@ -19,6 +19,7 @@ import click
 from harness.commands.options import HomePath
 from harness.core.errors import SpecError
 from harness.core.program import run_program
+from harness.core.shown import echo
 from harness.core.whole_file import writing
 
 if TYPE_CHECKING:
@@ -131,9 +132,11 @@ def make(
         except SpecError as error:
             said = f"{one.title} {error}"
         for line in said.splitlines():
-            click.echo(f"  {line}")
-    click.echo("next  put this into parity.toml, and the name into `targets`:")
-    click.echo(f'\n[target.{cpu}]\ncommand = ["{script}"]')
+            echo(f"  {line}")
+    echo("next  put this into parity.toml, and the name into `targets`:")
+    echo()
+    echo(f"[target.{cpu}]")
+    echo(f'command = ["{script}"]')
     return 0
 
 
@@ -198,7 +201,7 @@ def _make_system(folder: Path, arch: str, root: Path | None, scratch: Path) -> N
     made.mkdir()
     if not has_emulator:
         host = run_program(["dpkg", "--print-architecture"], "dpkg does not answer")
-        click.echo("fetching the emulator (qemu-user-static)")
+        echo("fetching the emulator (qemu-user-static)")
         for package in _packages(host, ["qemu-user-static"], scratch, alone=True):
             _unpack(package, scratch / "emulator")
         (scratch / "emulator" / "usr" / "bin" / EMULATOR).rename(made / EMULATOR)
@@ -206,7 +209,7 @@ def _make_system(folder: Path, arch: str, root: Path | None, scratch: Path) -> N
         _python(root)
         (made / "root").symlink_to(root)
     else:
-        click.echo(f"fetching a Python of {arch}")
+        echo(f"fetching a Python of {arch}")
         for package in _packages(arch, _PACKAGES, scratch):
             _unpack(package, made / "root")
     # A folder that appears by one rename is whole.
@@ -250,7 +253,7 @@ def _put_wheels(
     ):
         return
     wheels = [f"{name}=={one}" if one else name for name, one in wanted.items()]
-    click.echo(f"fetching wheels: {', '.join(wheels)}")
+    echo(f"fetching wheels: {', '.join(wheels)}")
     platforms = [f"--platform={name}_aarch64" for name in _PLATFORMS]
     pip = [*pip_command(), "install", "--quiet", "--no-deps"]
     pip += ["--no-compile", "--only-binary=:all:", "--implementation=cp", *platforms]

@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import select
 import signal
+import site
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -51,6 +53,17 @@ def isolated() -> dict[str, str]:
     if places := [place for place in given if Path(place).is_absolute()]:
         environment["PYTHONPATH"] = os.pathsep.join(places)
     return environment
+
+
+def alone(*arguments: str) -> list[str]:
+    """Return the command of a Python that imports nothing that a user's folders have.
+
+    It is for a child that needs only what is installed: it reads no variable of
+    Python's, so a `PYTHONPATH` to the folder of a suite does not reach it either. What
+    the user installed for this Python alone is found, where this process finds it.
+    """
+    flags = ("-E", "-P") if site.ENABLE_USER_SITE else ("-I",)
+    return [sys.executable, *flags, *arguments]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

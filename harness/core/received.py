@@ -7,6 +7,7 @@ with one clause. The caller knows what the file is, and makes a sentence of it.
 
 from __future__ import annotations
 
+import lzma
 import stat
 import struct
 import tokenize
@@ -24,10 +25,13 @@ T = TypeVar("T")
 TEXT_BYTES = 512 << 20
 """Largest size of a JSON file: a report of all values of a large run has 100 MB."""
 
+_XZ_MEMORY = 128 << 20
+"""Memory of a reader of ``.xz``, in bytes; what `lzma` writes by itself needs 9 MB."""
+
 _BROKEN = (
     *(OSError, ValueError, TypeError, KeyError, EOFError, RuntimeError, SyntaxError),
     *(MemoryError, NotImplementedError, struct.error, tokenize.TokenError),
-    *(zipfile.BadZipFile, zlib.error),
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError),
 )
 """Errors of Python's and NumPy's readers for a file that is damaged."""
 
@@ -51,6 +55,25 @@ def in_a_clause() -> Iterator[None]:
         raise DamagedError(text or type(error).__name__) from error
 
 
+def check_plain(path: Path, most_bytes: int | None = None) -> None:
+    """Refuse what is no plain file, or has more than `most_bytes`.
+
+    A pipe or a device of that name would keep its reader waiting.
+
+    Raises:
+        OSError: There is nothing at `path`.
+        DamagedError: It is no plain file, or it is larger.
+
+    """
+    seen = path.stat()
+    if not stat.S_ISREG(seen.st_mode):
+        msg = "it is no plain file"
+        raise DamagedError(msg)
+    if most_bytes is not None and seen.st_size > most_bytes:
+        msg = f"it has more than {most_bytes:,} bytes"
+        raise DamagedError(msg)
+
+
 def read_bytes(path: Path, most_bytes: int = TEXT_BYTES) -> bytes:
     """Return the contents of a plain file that has at most `most_bytes`.
 
@@ -59,10 +82,7 @@ def read_bytes(path: Path, most_bytes: int = TEXT_BYTES) -> bytes:
         DamagedError: It is no plain file, or it is larger.
 
     """
-    # A pipe or a device of that name would keep the reader waiting.
-    if not stat.S_ISREG(path.stat().st_mode):
-        msg = "it is no plain file"
-        raise DamagedError(msg)
+    check_plain(path)
     with path.open("rb") as file:
         content = file.read(most_bytes + 1)
     if len(content) > most_bytes:
@@ -71,21 +91,44 @@ def read_bytes(path: Path, most_bytes: int = TEXT_BYTES) -> bytes:
     return content
 
 
-def decode(content: bytes | str, kind: type[T]) -> T:
+def unpacked(content: bytes, most_bytes: int) -> bytes:
+    """Return what an ``.xz`` file holds, which may be at most `most_bytes`.
+
+    Raises:
+        DamagedError: It is no such file, is cut short, or holds more.
+
+    """
+    with in_a_clause():
+        reader = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY)
+        made = reader.decompress(content, max_length=most_bytes + 1)
+    if len(made) > most_bytes:
+        msg = f"it unpacks to more than {most_bytes:,} bytes"
+        raise DamagedError(msg)
+    if not reader.eof or reader.unused_data:
+        msg = "it is cut short" if not reader.eof else "something follows its end"
+        raise DamagedError(msg)
+    return made
+
+
+def decode(content: bytes | str, kind: type[T], *, words: bool = False) -> T:
     """Return JSON as a value of a type that msgspec can check.
 
     Numbers are finite, and the nesting is bounded. A field that the type does not
-    declare is left out, so that nothing can be passed on without a check.
+    declare is left out, so that nothing can be passed on without a check. With `words`
+    a number may be written as text: ``"nan"``, ``"inf"`` and ``"-inf"`` have no other
+    form in JSON.
 
     Raises:
         DamagedError: The text is no JSON, or has another type. The clause says where.
 
     """
     with in_a_clause():
-        return msgspec.json.decode(content, type=kind)
+        return msgspec.json.decode(content, type=kind, strict=not words)
 
 
-def read_json(path: Path, kind: type[T], most_bytes: int = TEXT_BYTES) -> T:
+def read_json(
+    path: Path, kind: type[T], most_bytes: int = TEXT_BYTES, *, words: bool = False
+) -> T:
     """Return a JSON file as a value of a type that msgspec can check; see `decode`.
 
     Raises:
@@ -93,15 +136,15 @@ def read_json(path: Path, kind: type[T], most_bytes: int = TEXT_BYTES) -> T:
         DamagedError: It is too large, no JSON, or has another type.
 
     """
-    return decode(read_bytes(path, most_bytes), kind)
+    return decode(read_bytes(path, most_bytes), kind, words=words)
 
 
-def convert(value: object, kind: type[T]) -> T:
-    """Return JSON values as a value of a type that msgspec can check.
+def convert(value: object, kind: type[T], *, words: bool = False) -> T:
+    """Return JSON values as a value of a type that msgspec can check; see `decode`.
 
     Raises:
         DamagedError: The values have another type. The clause says where.
 
     """
     with in_a_clause():
-        return msgspec.convert(value, kind)
+        return msgspec.convert(value, kind, strict=not words)

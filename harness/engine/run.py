@@ -6,7 +6,6 @@ The pytest plugin and the command line both use this module; neither decides any
 from __future__ import annotations
 
 import hashlib
-import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Executor, Future
@@ -21,14 +20,17 @@ from harness.core.errors import ParityError
 from harness.core.outcome import Outcome
 from harness.core.permissions import is_private
 from harness.core.pipeline import PipelineCase, Tested
+from harness.core.private import with_tilde
 from harness.core.record import LAYERS, CaseRecord, Failure
 from harness.core.runtime import runtime
 from harness.core.settings import Settings, near
+from harness.core.shown import echo
 from harness.core.text import Line, count, wrapped
 from harness.core.waiting import awaited
 from harness.engine.artifacts import native_converter
 from harness.engine.cluster import Elsewhere, Place
 from harness.engine.engine import Engine, record_of
+from harness.engine.kept import kept, kept_log
 from harness.engine.ray_executor import executor_on
 from harness.engine.run_folder import PICTURES, RunFolder
 from harness.engine.store import Store, limit_bytes, located, stored_bytes
@@ -163,8 +165,8 @@ class Run(AbstractContextManager["Run"]):
             rows = self._engine.isolate(case, sample)
         except ParityError as error:
             # The measurements are valid; the record's log also gets this error.
-            return replace(record, log=f"{record.log}\n{error}")
-        return replace(record, rows=(*record.rows, *rows))
+            return replace(record, log=kept_log(f"{record.log}\n{error}"))
+        return kept(replace(record, rows=(*record.rows, *rows)))
 
     def check(self, case: Tested, what: str) -> CaseVerdict:
         """Run one check of a case and judge it."""
@@ -190,8 +192,8 @@ def _unavailable(case: Tested) -> CaseRecord:
 
 
 def path_of(suite: Suite) -> str:
-    """Return a suite's absolute path, as in records."""
-    return str(suite.path.resolve())
+    """Return a suite's absolute path, as in records: a home is ``~``."""
+    return with_tilde(suite.path.resolve())
 
 
 def files_of(suite: Suite) -> dict[str, str]:
@@ -243,12 +245,12 @@ def open_store(root: str, *, read_only: bool = False) -> Store:
 def _say_if_open(root: Path) -> None:
     """Say once that others can write to a store: it then keeps no programs."""
     if root.exists() and not is_private(root):
-        print(  # noqa: T201  # every command opens a store, and each has its own output
+        echo(
             f"parity: other users can write to the store at {root}, or to a folder "
             "above it, so its programs are not read, but made again each time. Its "
             "numbers are as true as those users are. Take away their right to write, "
             "or set PARITY_STORE to a folder that only you can write.",
-            file=sys.stderr,
+            err=True,
         )
 
 

@@ -17,7 +17,7 @@ from typing import IO, Self
 import numpy as np
 from numpy.lib import format as npy
 
-from harness.core.received import DamagedError, in_a_clause
+from harness.core.received import DamagedError, check_plain, in_a_clause
 
 ARRAY_BYTES = 4 << 30
 """Largest size of one array: a picture's network of full size has values of 2 GB."""
@@ -37,9 +37,9 @@ def read_array(path: Path, most_bytes: int = ARRAY_BYTES) -> np.ndarray:
             large.
 
     """
-    size = path.stat().st_size
+    check_plain(path)
     with path.open("rb") as file, in_a_clause():
-        return _numbers(file, size, most_bytes)
+        return _numbers(file, path.stat().st_size, most_bytes)
 
 
 class Arrays(Mapping[str, np.ndarray]):
@@ -64,6 +64,7 @@ class Arrays(Mapping[str, np.ndarray]):
         most_total: int | None = None,
     ) -> None:
         self._most_bytes = most_bytes
+        check_plain(path)
         file = path.open("rb")
         try:
             with in_a_clause():

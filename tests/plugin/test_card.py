@@ -1,14 +1,17 @@
 """`parity card` and `parity verify`: what a receiver can check without PyTorch."""
 
 import json
+import os
 import re
 import shutil
+import zipfile
 
 import numpy as np
 import pytest
 
 from harness.report.card.form import ARRAYS, CARD, _digest_of, digest, load_card
-from tests.plugin.project import MAKING, parity_without
+from tests.bombs import add_zeros, measured, npy
+from tests.plugin.project import MAKING, PARITY, parity_without
 
 CASES = (
     "vae_decoder/mnn/fp32",
@@ -162,7 +165,7 @@ UNTRUSTED = {
     ),
     "outside": (
         lie(lambda case: case["files"][0].update(name="../../mine.onnx")),
-        "names the file '../../mine.onnx', which is outside of its folder",
+        "names the file '../../mine.onnx', and MNN's are model.mnn and",
     ),
     "no outputs": (
         lie(lambda case: case.update(outputs=[])),
@@ -176,7 +179,7 @@ UNTRUSTED = {
         lie(lambda case: case.update(backend="other")),
         "runs in 'other', and this harness knows onnxruntime, mnn",
     ),
-    "objects": (objects, "is not a whole card (Object arrays cannot be loaded"),
+    "objects": (objects, "it holds object, and only numbers are read"),
 }
 
 
@@ -218,3 +221,260 @@ def test_a_base_install_says_what_a_run_needs(received):
     parity_without(received, ["torch", "tomlkit"], "tune").check(
         2, 'which is not installed; pip install "parity-harness[make]"'
     )
+
+
+# What a hostile author tries
+
+
+ORT, MNN = "vae_decoder/onnxruntime/fp32", "vae_decoder/mnn/fp32"
+
+
+def one_case(card, of):
+    """Return the case of a card with this id."""
+    return next(case for case in card["cases"] if case["case"] == of)
+
+
+def add_file(folder, name, path):
+    """Have a card name a file that the receiver has, and sign it again."""
+    there = {"name": name, "sha256": digest(path), "size_bytes": path.stat().st_size}
+    sign_again(folder, lambda card: one_case(card, ORT)["files"].append(there))
+
+
+def plant(folder, seen):
+    """Write modules that leave a file when they are imported."""
+    names = (
+        "numpy",
+        "json",
+        "__future__",
+        "hashlib",
+        "typing",
+        "onnxruntime",
+        "driver",
+    )
+    for name in names:
+        text = f"open({str(seen)!r}, 'a').write(__name__)\n"
+        (folder / f"{name}.py").write_text(text)
+
+
+@pytest.mark.parametrize(
+    "name", ["numpy.py", "model-0/numpy.py", "onnxruntime.py", "model-0/../numpy.py"]
+)
+def test_a_file_of_a_card_is_never_imported(received, name):
+    seen = received.path / "seen"
+    plant(received.path / "ship", seen)
+    add_file(received.path / "card", name, received.path / "ship" / "numpy.py")
+
+    received.parity("verify", "card", "ship", ORT).check(2, f"names the file '{name}'")
+
+    assert not seen.exists()
+
+
+def test_nothing_beside_the_files_of_a_card_is_imported(received, monkeypatch):
+    for folder in ("ship", "card", "."):
+        plant(received.path / folder, received.path / "seen")
+    monkeypatch.setenv("PYTHONPATH", f":{received.path}")
+    monkeypatch.setenv("PYTHONSTARTUP", str(received.path / "numpy.py"))
+
+    received.parity("verify", "card", "ship", ORT).check(0, f"yes {ORT}")
+
+    assert not (received.path / "seen").exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("bundle.json", "feeds.npz", "run.py", "driver.py"),
+        *("model-0/bundle.json", "model-0", "model-0/weights.pb/..", "trace.npz"),
+    ],
+)
+def test_no_text_of_a_card_is_written_into_a_file_of_the_receiver(received, name):
+    mine = received.path / "ship" / "mine.txt"
+    mine.write_text("mine")
+    add_file(received.path / "card", name, mine)
+
+    received.parity("verify", "card", "ship", ORT).check(
+        2, "ask its author for another"
+    )
+
+    assert mine.read_text() == "mine"
+
+
+def test_two_files_of_one_name_are_refused(received):
+    mine = received.path / "ship" / "mine.txt"
+    mine.write_text("mine")
+    add_file(received.path / "card", "model-0/model.onnx", mine)
+
+    received.parity("verify", "card", "ship", ORT).check(2, "has two files of one name")
+
+
+def call(of, at=0, **changes):
+    """Change a call of a case: its own fields, and its arguments by ``said_``."""
+
+    def change(card):
+        case = one_case(card, of)
+        bundle = json.loads(case["bundle"])
+        for name, value in changes.items():
+            if name.startswith("said_"):
+                bundle["calls"][at]["said"][name.removeprefix("said_")] = value
+            else:
+                bundle["calls"][at][name] = value
+        case["bundle"] = json.dumps(bundle)
+
+    return change
+
+
+def of_bundle(of, **changes):
+    """Change what the bundle of a case says about itself."""
+
+    def change(card):
+        case = one_case(card, of)
+        case["bundle"] = json.dumps(json.loads(case["bundle"]) | changes)
+
+    return change
+
+
+CALLS = {
+    "a profile": call(ORT, said_profile="OUT"),
+    "an argument": call(ORT, said_optimized_model_filepath="OUT/x.onnx"),
+    "a path": call(ORT, said_model="OUT/x.onnx"),
+    "a file outside": call(ORT, said_model="bundle:../../x.onnx"),
+    "a file outside the folder": call(ORT, said_model="bundle:model-0/.."),
+    "another file": call(ORT, said_model="bundle:model-1/model.onnx"),
+    "another folder": call(ORT, said_folder="OUT"),
+    "a folder outside": call(ORT, said_folder="bundle:.."),
+    "a graph in an array": call(ORT, said_model="", feeds={"model": "x"}),
+    "an option": call(ORT, said_settings={"use_arena": "0"}),
+    "an option with a path": call(
+        ORT,
+        said_provider="CoreMLExecutionProvider",
+        said_settings={"ModelCacheDirectory": "OUT"},
+    ),
+    "a library": call(
+        ORT,
+        said_provider="QNNExecutionProvider",
+        said_settings={"backend_path": "OUT/x.so"},
+    ),
+    "a value with a path": call(
+        ORT,
+        said_provider="OpenVINOExecutionProvider",
+        said_settings={"device_type": "../OUT"},
+    ),
+    "a provider": call(ORT, said_provider="../x"),
+    "a rewrite": call(ORT, said_left_out=["x"]),
+    "a level": call(ORT, said_level=3),
+    "threads": call(ORT, said_threads=10**9),
+    "no threads": call(ORT, said_threads="many"),
+    "a method": call(ORT, do="end_profiling", said={}),
+    "an attribute": call(ORT, do="__init__", said={}),
+    "an array": call(ORT, 1, feeds={"x": "y"}),
+    "a kind": call(ORT, 1, kind="other"),
+    "a field": call(ORT, 1, other=1),
+    "a method of MNN": call(MNN, 1, do="close", said={}),
+    "a watched run of MNN": call(
+        MNN, 1, do="watch", said={"wanted": {}, "made": {}, "suffix": ""}
+    ),
+    "a setting of MNN": call(
+        MNN,
+        said_config={
+            "backend": "CPU",
+            "precision": "high",
+            "numThread": 1,
+            "cacheFile": "OUT/x",
+        },
+    ),
+    "a device of MNN": call(
+        MNN, said_config={"backend": "x", "precision": "high", "numThread": 1}
+    ),
+    "a hint of MNN": call(MNN, said_hints=[[99, 1]]),
+    "a path of MNN": call(MNN, said_model="OUT/x.mnn"),
+    "layers": of_bundle(ORT, layers="all"),
+    "other files": of_bundle(ORT, files={}),
+    "a path of a bundle": of_bundle(ORT, files={"../x": "0" * 64}),
+    "another format": of_bundle(ORT, format=2),
+    "calls without end": of_bundle(ORT, calls="x"),
+    "no bundle": lambda card: one_case(card, ORT).update(bundle=""),
+    "a deep bundle": lambda card: one_case(card, ORT).update(bundle="[" * 10**5),
+}
+
+
+@pytest.mark.parametrize("what", CALLS)
+def test_a_call_that_no_card_needs_is_refused(received, what):
+    """And nothing is written."""
+    out = received.path / "out"
+    out.mkdir()
+    sign_again(received.path / "card", CALLS[what])
+    card = received.path / "card" / CARD
+    sign_again(card.parent, lambda told: told.update(facts=[["out", str(out)]]))
+    text = card.read_text().replace("OUT", str(out))
+    card.write_text(text)
+    sign_again(card.parent, lambda _: None)
+
+    received.parity("verify", "card", "ship", "vae_decoder").check(2, "card")
+
+    assert not [*out.iterdir()]
+
+
+def test_the_values_of_a_provider_that_name_no_file_are_taken(received):
+    """This machine lacks the provider, which is an answer."""
+    options = {"backend_type": "htp", "vtcm_mb": 8}
+    provider = "QNNExecutionProvider"
+    change = call(ORT, said_provider=provider, said_settings=options)
+    sign_again(received.path / "card", change)
+
+    received.parity("verify", "card", "ship", ORT).check(1, f"no {ORT}")
+
+
+def declares(card, keys):
+    with zipfile.ZipFile(card / ARRAYS, "w") as file:
+        for key in keys:
+            file.writestr(f"{key}.npy", npy((2**45,)))
+
+
+def unpacks(card, keys):
+    with zipfile.ZipFile(card / ARRAYS, "w") as file:
+        for key in keys:
+            add_zeros(file, key, (2**31,))
+
+
+def lies(card, keys):
+    """One array says at the end of the file that it is small."""
+    with zipfile.ZipFile(card / ARRAYS, "w") as file:
+        for key in keys:
+            add_zeros(file, key, (2**31,))
+            file.filelist[-1].file_size = 1000
+
+
+def pipes(card, keys):
+    del keys
+    (card / ARRAYS).unlink()
+    os.mkfifo(card / ARRAYS)
+
+
+@pytest.mark.parametrize("how", [declares, unpacks, lies, pipes])
+def test_arrays_without_end_are_a_sentence_and_no_memory(received, how):
+    card = received.path / "card"
+    with np.load(card / ARRAYS) as stored:
+        keys = list(stored)
+    how(card, keys)
+    if how is not pipes:
+        sign_again(card, lambda told: told.update(arrays=digest(card / ARRAYS)))
+
+    command = (*PARITY, "verify", "card", "ship")
+    code, text, memory = measured(command, received.path)
+
+    assert code == 2, text
+    assert len(text.splitlines()) == 1
+    assert "card is not a whole card (" in text
+    assert memory < 512 << 20
+
+
+def test_a_long_card_is_a_sentence_and_no_memory(received):
+    path = received.path / "card" / CARD
+    path.write_text("[" + "{}," * (20 << 20))
+
+    command = (*PARITY, "verify", "card", "ship")
+    code, text, memory = measured(command, received.path)
+
+    assert code == 2, text
+    assert "is no parity card (it has more than 8,388,608 bytes)" in text
+    assert memory < 512 << 20

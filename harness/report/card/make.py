@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import shlex
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from harness.core.text import few, in_floors
 from harness.engine.engine import Engine
 from harness.judge.case import CaseVerdict
 from harness.judge.value import JudgedRow
+from harness.measure.received_arrays import Arrays
 from harness.measure.trace import OUTPUT, Trace, open_trace
 from harness.report.card.form import (
     FORMAT,
@@ -36,6 +37,7 @@ from harness.report.card.form import (
 )
 from harness.report.run_facts import RunFacts
 from harness.runtimes.target import bundle_run
+from harness.runtimes.target.form import read_bundle, refused
 from harness.suite.suite import Suite
 
 MOST_SAMPLES = 2
@@ -173,19 +175,23 @@ def _checkable(  # noqa: PLR0917  # a case, its record, and where to put what
                 "run `parity run` and make the card of that run."
             )
             raise SuiteError(msg)
-        said = json.loads((bundle / bundle_run.CALLS).read_text(encoding="utf-8"))
+        calls = bundle / bundle_run.CALLS
+        said = read_bundle(calls, runtime(case.backend))
         traces = {
             reading.sample: open_trace(reading.reference.path)
             for _, readings in engine.references(case)
             for reading in readings
         }
-        with np.load(bundle / bundle_run.FEEDS, allow_pickle=False) as stored:
+        with Arrays(bundle / bundle_run.FEEDS) as stored:
+            if refused(said, runtime(case.backend), stored):
+                return told  # such as an option that is a path of this machine
             keys = {name: _kept(array, arrays) for name, array in stored.items()}
         files = tuple(
             File(name=name, sha256=value, size_bytes=(bundle / name).stat().st_size)
-            for name, value in said["files"].items()
+            for name, value in said.files.items()
         )
-    names = list(zip(case.component.outputs, said["outputs"], strict=True))
+        text = calls.read_text(encoding="utf-8")
+    names = list(zip(case.component.outputs, said.outputs, strict=True))
     known = {sample for sample, _ in judged}
     if strange := [sample for sample in traces if sample not in known]:
         msg = (
@@ -197,7 +203,7 @@ def _checkable(  # noqa: PLR0917  # a case, its record, and where to put what
         told,
         device=f"{told.device}, {case.device.threads} threads",
         files=files,
-        bundle=json.dumps(said),
+        bundle=text,
         feeds=keys,
         outputs=tuple(
             _output(traces[sample], judged[sample, spec.name], given, arrays)
@@ -226,11 +232,18 @@ def _output(
         given=given,
         expected=_kept(trace[key], arrays),
         floor_rms=trace.floor_rms(key),
-        floors=row.comparison.floor_multiple,
-        max_abs=row.comparison.max_abs,
+        floors=_finite(row.comparison.floor_multiple),
+        max_abs=_finite(row.comparison.max_abs) or 0.0,
         tolerance=judged.verdict.tolerance,
         own_rms=judged.own.rms if judged.own else None,
     )
+
+
+def _finite(number: float | None) -> float | None:
+    """Return a number that JSON can hold: none of a value without finite numbers."""
+    if number is None or math.isnan(number):
+        return None
+    return max(-sys.float_info.max, min(number, sys.float_info.max))
 
 
 def _kept(array: np.ndarray, arrays: dict[str, np.ndarray]) -> str:

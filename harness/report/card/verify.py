@@ -6,27 +6,28 @@ bundle has.
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import msgspec
 import numpy as np
 from msgspec import structs
 
 from harness.core.errors import SuiteError
-from harness.core.program import ended
+from harness.core.program import alone, ended
 from harness.core.runtime import runtime
 from harness.core.text import few, in_floors
 from harness.judge.value import Verdict, judge
 from harness.measure.compare import compare
-from harness.report.card.form import Card, CardCase, Output, digest
+from harness.measure.received_arrays import Arrays
+from harness.report.card.form import Card, CardCase, Output, bundle_of, digest
 from harness.runtimes.target import bundle_run
-from harness.runtimes.target.traced import about
+from harness.runtimes.target.form import Value
+from harness.runtimes.target.traced import about, read_value, reading
 
 YES, NO, SKIPPED, LISTED = "yes", "no", "not run", "not checked"
 
@@ -106,26 +107,22 @@ def _checked(
     if not declared.is_installed:
         packages = " or ".join(declared.distributions)
         return SKIPPED, f"{declared.title} is not installed: pip install {packages}"
-    with TemporaryDirectory() as scratch:
-        bundle = Path(scratch)
-        _assemble(bundle, case, arrays, found, declared.driver)
-        done = _run(bundle)
-        trace = bundle / "trace.npz"
+    with TemporaryDirectory(prefix="parity-verify-") as scratch:
+        bundle, trace = Path(scratch, "bundle"), Path(scratch, "trace.npz")
+        _assemble(bundle, case, arrays, found)
+        done = _run(bundle, _source(declared.driver), trace)
         if done or not trace.is_file():
             return NO, f"{declared.title} fails: {done or 'no trace was written'}"
         told = about(trace)
-        with np.load(trace, allow_pickle=False) as values:
-            made = {
-                (one["sample"], one["name"]): values[one["array"]]
-                for one in told["values"]
-            }
-    verdicts = [_judged(one, arrays, made) for one in case.outputs]
+        made = {(one.sample, one.name): one for one in told.values}
+        with reading(trace), Arrays(trace) as values:
+            verdicts = [_judged(one, arrays, made, values) for one in case.outputs]
     worst = max(verdicts, key=lambda verdict: verdict.usage)
     here = max((v.comparison.floor_multiple or 0.0 for v in verdicts), default=0.0)
     there = max((one.floors or 0.0 for one in case.outputs), default=0.0)
     numbers = f"{in_floors(here)} here, {in_floors(there)} there"
-    version = f"{declared.title} {told['version']}"
-    if told["version"] != case.version:
+    version = f"{declared.title} {told.version}"
+    if told.version != case.version:
         version += f", {case.version} there"
     if worst.passed:
         return YES, f"{numbers} ({version})"
@@ -135,13 +132,19 @@ def _checked(
 def _judged(
     one: Output,
     arrays: Mapping[str, np.ndarray],
-    made: Mapping[tuple[str, str], np.ndarray],
+    made: Mapping[tuple[str, str], Value],
+    values: Arrays,
 ) -> Verdict:
+    """Judge one output; of one with another shape the shape alone is looked at."""
     expected = arrays[one.expected]
-    actual = made.get((one.sample, one.given))
+    actual, value = np.empty(0, expected.dtype), made.get((one.sample, one.given))
+    if value is not None and value.shape == expected.shape:
+        actual = read_value(values, value)
+    elif value is not None:
+        actual = np.broadcast_to(np.zeros((), value.dtype), value.shape)
     found = compare(
         expected=expected,
-        actual=np.empty(0, expected.dtype) if actual is None else actual,
+        actual=actual,
         floor_rms=one.floor_rms,
     )
     own = None
@@ -164,29 +167,53 @@ def _assemble(
     case: CardCase,
     arrays: Mapping[str, np.ndarray],
     found: Mapping[str, Path],
-    driver: str,
 ) -> None:
-    """Write a bundle: the calls, their inputs, the files under the names of the run."""
+    """Write the calls, their inputs and the files into a new folder.
+
+    Only this process's user can enter the folder. `load_card` lets no file have another
+    name than the runtime's own. Everything is made where nothing is yet, so that no
+    text is written through a link to a file of the receiver's.
+    """
+    bundle.mkdir(mode=0o700)
     for one in case.files:
         path = bundle / one.name
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
         try:
             path.symlink_to(found[one.sha256])
         except OSError:  # a system may not let everybody make links
-            shutil.copyfile(found[one.sha256], path)
-    bundle.joinpath(bundle_run.CALLS).write_text(case.bundle, encoding="utf-8")
+            with found[one.sha256].open("rb") as file, path.open("xb") as copy:
+                shutil.copyfileobj(file, copy)
+    with bundle.joinpath(bundle_run.CALLS).open("xb") as file:
+        file.write(msgspec.json.encode(bundle_of(case)))
     feeds = {name: arrays[key] for name, key in case.feeds.items()}
-    np.savez(bundle / bundle_run.FEEDS, allow_pickle=False, **feeds)
-    for module, name in ((bundle_run.__name__, "run.py"), (driver, "driver.py")):
-        spec = find_spec(module)
-        assert spec is not None  # noqa: S101  # both are the harness's own
-        assert spec.origin is not None  # noqa: S101  # as above
-        shutil.copyfile(spec.origin, bundle / name)
+    with bundle.joinpath(bundle_run.FEEDS).open("xb") as file:
+        np.savez(file, allow_pickle=False, **feeds)
 
 
-def _run(bundle: Path) -> str:
-    """Run a bundle; return why it failed, or an empty text."""
-    # A Python that finds modules beside a suite would import them there too.
-    env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    done = ended([sys.executable, "run.py", "--name", "here"], bundle, env)
+_CHILD = """
+import runpy, sys
+from pathlib import Path
+script, folder, driver, out = sys.argv[1:]
+write_trace = runpy.run_path(script)["write_trace"]
+write_trace(Path(folder), Path(driver), Path(out), "here")
+"""
+
+
+def _run(bundle: Path, driver: Path, trace: Path) -> str:
+    """Run a bundle in a new process; return why it failed, or an empty text.
+
+    The script and the driver are those of this harness, and no file of a card lies
+    beside them or where the process works.
+    """
+    places = map(str, (_source(bundle_run.__name__), bundle, driver, trace))
+    with TemporaryDirectory(prefix="parity-verify-") as empty:
+        done = ended(alone("-c", _CHILD, *places), Path(empty))
     return done.words if done.code else ""
+
+
+def _source(module: str) -> Path:
+    """Return the file of a module of the harness."""
+    spec = find_spec(module)
+    assert spec is not None  # noqa: S101  # it is the harness's own
+    assert spec.origin is not None  # noqa: S101  # as above
+    return Path(spec.origin)

@@ -47,7 +47,7 @@ def with_wrong_call(
     order, and `made` its outputs in the dump.
     """
     trace = device.target.trace if device.target else ""
-    if not trace or about(Path(trace))["samples"]:
+    if not trace or about(Path(trace)).samples:
         return rows
     off = [
         row

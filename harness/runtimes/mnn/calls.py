@@ -13,7 +13,7 @@ from harness.runtimes.target.form import PLACE, Call, Model, Name, Said, Threads
 _Number = Annotated[int, Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
 
 
-class _Config(Said):
+class _Config(Said, frozen=True):
     """What a session is made with; MNN has no more settings than these for a card."""
 
     backend: Literal["CPU", "METAL", "CUDA", "OPENCL", "VULKAN"]
@@ -21,41 +21,41 @@ class _Config(Said):
     numThread: Threads  # noqa: N815  # the name is MNN's
 
 
-class _Open(Said):
+class _Open(Said, frozen=True):
     model: Model
     config: _Config
     hints: tuple[tuple[_Number, _Number], ...]
 
 
-class _Names(Said):
+class _Names(Said, frozen=True):
     names: tuple[Name, ...]
 
 
-class _Watch(Said):
+class _Watch(Said, frozen=True):
     wanted: tuple[Name, ...] | dict[Name, int]
     made: dict[Name, Name]
     suffix: Name
 
 
-class Open(Call, tag="open"):
+class Open(Call, frozen=True, tag="open"):
     """Load a file."""
 
     said: _Open
 
 
-class Run(Call, tag="run"):
+class Run(Call, frozen=True, tag="run"):
     """Run the open session."""
 
     said: Said = Said()
 
 
-class Outputs(Call, tag="outputs"):
+class Outputs(Call, frozen=True, tag="outputs"):
     """Show the outputs of the last run."""
 
     said: _Names
 
 
-class Watch(Call, tag="watch"):
+class Watch(Call, frozen=True, tag="watch"):
     """Run, and show values of layers."""
 
     said: _Watch

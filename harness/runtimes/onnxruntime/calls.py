@@ -9,20 +9,21 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta
 
 from harness.runtimes.onnxruntime import OPTIMISERS
-from harness.runtimes.onnxruntime.providers import PROVIDERS
 from harness.runtimes.target.form import (
     PLACE,
     Call,
     Folder,
-    Model,
     Name,
+    NoModel,
     Option,
     Said,
     Threads,
 )
 
+_PROVIDER: Final = "ExecutionProvider"
+
 _OPTIONS: Final = {
-    "cuda": (
+    "CUDA": (
         *("arena_extend_strategy", "cudnn_conv1d_pad_to_nc1d"),
         *("cudnn_conv_algo_search", "cudnn_conv_use_max_workspace", "device_id"),
         *("do_copy_in_default_stream", "enable_cuda_graph", "fuse_conv_bias"),
@@ -30,25 +31,25 @@ _OPTIONS: Final = {
         *("tunable_op_tuning_enable", "use_ep_level_unified_stream", "use_tf32"),
         "enable_skip_layer_norm_strict_mode",
     ),
-    "tensorrt": (
+    "Tensorrt": (
         *("device_id", "trt_bf16_enable", "trt_builder_optimization_level"),
         *("trt_fp16_enable", "trt_int8_enable", "trt_layer_norm_fp32_fallback"),
         *("trt_max_partition_iterations", "trt_max_workspace_size"),
         "trt_min_subgraph_size",
     ),
-    "openvino": (
+    "OpenVINO": (
         *("device_id", "device_type", "disable_dynamic_shapes", "num_of_threads"),
         *("enable_opencl_throttling", "enable_qdq_optimizer", "model_priority"),
         *("num_streams", "precision"),
     ),
-    "coreml": (
+    "CoreML": (
         *("AllowLowPrecisionAccumulationOnGPU", "EnableOnSubgraphs"),
         *("MLComputeUnits", "ModelFormat", "RequireStaticInputShapes"),
         "SpecializationStrategy",
     ),
-    "dml": ("device_filter", "device_id", "performance_preference"),
-    "xnnpack": ("intra_op_num_threads",),
-    "qnn": (
+    "Dml": ("device_filter", "device_id", "performance_preference"),
+    "Xnnpack": ("intra_op_num_threads",),
+    "QNN": (
         *("backend_type", "device_id", "enable_htp_fp16_precision", "htp_arch"),
         *("htp_graph_finalization_optimization_mode", "htp_performance_mode"),
         *(
@@ -62,34 +63,32 @@ _OPTIONS: Final = {
 """Options of each provider that name no file, no library and no address in memory. A
 provider loads what some of the others name, or writes there."""
 
-_DEVICES: Final = {provider: device for device, provider in PROVIDERS.items()}
-
 _WORD: Final = re.compile(r"[\w.:,+-]{1,64}")
 """What such an option may be as text: it has no separator of folders."""
 
 
-class _Open(Said):
+class _Open(Said, frozen=True):
     folder: Folder
     level: Literal[0, 1, 2, 99]
     threads: Threads
-    provider: Annotated[str, Meta(pattern=r"\A\w{1,64}ExecutionProvider\Z")]
+    provider: Annotated[str, Meta(pattern=rf"\A\w{{1,64}}{_PROVIDER}\Z")]
     settings: dict[Name, Option]
     left_out: tuple[Name, ...]
-    model: Literal[""] | Model = ""
+    model: NoModel = ""
     profile: Literal[""] = ""
 
 
-class _Run(Said):
+class _Run(Said, frozen=True):
     names: tuple[Name, ...]
 
 
-class Open(Call, tag="open"):
+class Open(Call, frozen=True, tag="open"):
     """Load a file, or the graph in the array ``model``. It writes no profile."""
 
     said: _Open
 
 
-class Run(Call, tag="run"):
+class Run(Call, frozen=True, tag="run"):
     """Run the open session."""
 
     said: _Run
@@ -113,7 +112,7 @@ def refusals(call: Open | Run, files: Collection[str]) -> Iterator[str]:
     for name in said.left_out:
         if name not in OPTIMISERS:
             yield f"leaves out {name!r}, which is no rewrite of ONNX Runtime's"
-    known = _OPTIONS.get(_DEVICES.get(said.provider, ""), ())
+    known = _OPTIONS.get(said.provider.removesuffix(_PROVIDER), ())
     for name, value in said.settings.items():
         if name not in known:
             yield f"gives {said.provider} the option {name!r}, which may name a file"

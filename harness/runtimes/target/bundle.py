@@ -6,18 +6,21 @@ of another machine just what a target would be asked, without a connection to it
 
 from __future__ import annotations
 
-import json
 import shutil
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from harness.core.case import Component, Device
 from harness.core.entry import check_artifact
+from harness.core.errors import StageError
+from harness.core.outcome import Outcome
 from harness.core.probes import load_probes
+from harness.core.received import DamagedError
 from harness.core.runtime import runtime
 from harness.engine.deployed import Deployed
 from harness.engine.host import report_progress
@@ -28,7 +31,8 @@ from harness.runtimes.renamed import fed
 from harness.runtimes.session import Feeds, open_session
 from harness.runtimes.target import bundle_run
 from harness.runtimes.target.drive import Driving, Show, recorded, sha256, source_of
-from harness.runtimes.target.traced import LAYERS, OUTPUTS, digest_of
+from harness.runtimes.target.form import LAYERS, OUTPUTS, bundle_of, settings_of
+from harness.runtimes.target.traced import digest_of
 
 _README = """\
 {case}: run `python run.py` here, where Python 3.8, numpy and {packages} are installed.
@@ -60,8 +64,15 @@ class Recorder:
         (self._folder / into).mkdir()
         self.entries.append(files[0].parent.name)
         for path in files:
-            shutil.copyfile(path, self._folder / into / path.name)
-            self.files[f"{into}/{path.name}"] = sha256(path)
+            name = f"{into}/{path.name}"
+            if name in self.files:
+                msg = (
+                    f"{files[0].name} has weights in two files called {path.name}, and "
+                    "a bundle has one folder; give the files other names."
+                )
+                raise StageError(msg, outcome=Outcome.LOAD)
+            shutil.copyfile(path, self._folder / name)
+            self.files[name] = sha256(path)
         return _Recorded(self, inner, into)
 
     def ref(self, name: str, value: np.ndarray) -> str:
@@ -180,13 +191,17 @@ def write_bundle(  # noqa: PLR0917  # a task takes its arguments by position
         "layers": layers,
         "outputs": outputs,
         "samples": samples,
-        "settings": device.settings,
+        "settings": settings_of(device),
         "files": recorder.files,
         "entries": recorder.entries,
         "calls": recorder.calls,
     }
-    text = json.dumps(said, default=list)
-    (into / bundle_run.CALLS).write_text(text, encoding="utf-8")
+    try:
+        written = msgspec.json.encode(bundle_of(said, declared))
+    except DamagedError as error:
+        msg = f"{case} cannot be made a bundle: {error}."
+        raise StageError(msg, outcome=Outcome.UNAVAILABLE) from error
+    (into / bundle_run.CALLS).write_bytes(written)
     np.savez(into / bundle_run.FEEDS, **recorder.feeds)  # type: ignore[arg-type]
     into.joinpath("run.py").write_bytes(source_of(bundle_run.__name__))
     into.joinpath("driver.py").write_bytes(source_of(declared.driver))

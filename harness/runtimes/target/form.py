@@ -9,7 +9,9 @@ the driver: ``CALLS``, the union of its calls, and ``refusals(call, files)``.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Collection, Iterator, Mapping
+import math
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
@@ -19,9 +21,10 @@ from msgspec import Meta, Struct
 from harness.core.case import Device
 from harness.core.received import DamagedError, convert, decode, read_json
 from harness.core.runtime import Runtime
-from harness.runtimes.target.bundle_run import FORMAT, OUTPUTS
+from harness.runtimes.target import bundle_run
 
-LAYERS = "layers"
+FORMAT = bundle_run.FORMAT
+OUTPUTS, LAYERS = bundle_run.OUTPUTS, "layers"
 
 PLACE = "bundle:"
 """What a path in a bundle's calls begins with; the bundle's folder replaces it."""
@@ -32,7 +35,11 @@ ABOUT_BYTES = 32 << 20
 _CALLS = 256
 """Most calls that a receiver makes: a card has two samples of a case."""
 
-_FILE = r"model-[0-9]{1,4}/(?!\.{1,2}\Z)[^/\\\x00-\x1f]{1,255}"
+_MOST = 1 << 48
+"""More numbers than any value has."""
+
+_FOLDER = "model-[0-9]{1,4}"
+_FILE = _FOLDER + r"/(?!\.{1,2}\Z)[^/\\\x00-\x1f]{1,255}"
 
 Name = Annotated[str, Meta(max_length=4096)]
 """A name that somebody chose: of a value, a sample or a case. It is never a path."""
@@ -43,9 +50,12 @@ FileName = Annotated[str, Meta(pattern=rf"\A{_FILE}\Z")]
 """A file of a bundle: ``model-0/model.mnn``."""
 
 Model = Annotated[str, Meta(pattern=rf"\A{PLACE}{_FILE}\Z")]
-Folder = Annotated[str, Meta(pattern=rf"\A{PLACE}model-[0-9]{{1,4}}\Z")]
+NoModel = Annotated[str, Meta(pattern=rf"\A({PLACE}{_FILE})?\Z")]
+"""A file of a bundle, or an empty text."""
+
+Folder = Annotated[str, Meta(pattern=rf"\A{PLACE}{_FOLDER}\Z")]
 Threads = Annotated[int, Meta(ge=0, le=1024)]
-Size = Annotated[int, Meta(ge=0, le=1 << 48)]
+Size = Annotated[int, Meta(ge=0, le=_MOST)]
 Shape = Annotated[tuple[Size, ...], Meta(max_length=32)]
 Dtype = Annotated[str, Meta(pattern=r"\A[<>|=]?[biuf][1248]\Z")]
 """A dtype that can be measured, as NumPy writes it: ``<f4``."""
@@ -141,6 +151,11 @@ class Value(Struct, frozen=True, kw_only=True):
     dtype: Dtype
     sketched: bool
 
+    def __post_init__(self) -> None:
+        if math.prod(self.shape) > _MOST:
+            msg = f"no value has the shape {list(self.shape)}"
+            raise ValueError(msg)
+
 
 class About(Struct, frozen=True, kw_only=True):
     """What a trace says about itself.
@@ -182,7 +197,8 @@ def bundle_of(said: Mapping[str, Any], declared: Runtime) -> Bundle[Any]:
         DamagedError: It has another form, or the runtime declares no calls.
 
     """
-    return convert(msgspec.to_builtins(said), Bundle[_calls(declared).CALLS])
+    found: Bundle[Any] = convert(msgspec.to_builtins(said), _form(declared))
+    return found
 
 
 def decode_bundle(content: bytes | str, declared: Runtime) -> Bundle[Any]:
@@ -192,7 +208,7 @@ def decode_bundle(content: bytes | str, declared: Runtime) -> Bundle[Any]:
         DamagedError: It has another form, or the runtime declares no calls.
 
     """
-    return _known(decode(content, Bundle[_calls(declared).CALLS]))
+    return _known(decode(content, _form(declared)))
 
 
 def read_bundle(path: Path, declared: Runtime) -> Bundle[Any]:
@@ -203,7 +219,7 @@ def read_bundle(path: Path, declared: Runtime) -> Bundle[Any]:
         DamagedError: It has another form, or the runtime declares no calls.
 
     """
-    return _known(read_json(path, Bundle[_calls(declared).CALLS]))
+    return _known(read_json(path, _form(declared)))
 
 
 def refused(bundle: Bundle[Any], declared: Runtime, feeds: Collection[str]) -> str:
@@ -216,15 +232,26 @@ def refused(bundle: Bundle[Any], declared: Runtime, feeds: Collection[str]) -> s
     return next(_refusals(bundle, declared, feeds), "")
 
 
+def strange_file(names: Iterable[str], declared: Runtime) -> str:
+    """Return a clause about a name that no deployed file of a runtime has, or nothing.
+
+    A receiver makes files of these names, so they are the runtime's and nobody else's.
+    """
+    known = (declared.model, *declared.weights)
+    for name in names:
+        folder, _, own = name.rpartition("/")
+        if own not in known or not re.fullmatch(_FOLDER, folder):
+            files = " and ".join(known)
+            return f"names the file {name!r}, and {declared.title}'s are {files}"
+    return ""
+
+
 def _refusals(
     bundle: Bundle[Any], declared: Runtime, feeds: Collection[str]
 ) -> Iterator[str]:
     """Yield a clause about everything that a receiver does not do."""
-    known = (declared.model, *declared.weights)
-    for name in bundle.files:
-        if name.partition("/")[2] not in known:
-            title, names = declared.title, " and ".join(known)
-            yield f"names the file {name!r}, and the files of {title} are {names}"
+    if words := strange_file(bundle.files, declared):
+        yield words
     if len(bundle.calls) > _CALLS:
         yield f"makes {len(bundle.calls):,} calls, and {_CALLS} are made at most"
     if bundle.layers != OUTPUTS or any(call.kind == LAYERS for call in bundle.calls):
@@ -234,6 +261,12 @@ def _refusals(
             if key not in feeds:
                 yield f"reads the array {key!r}, which it does not come with"
         yield from _calls(declared).refusals(call, bundle.files)
+
+
+def _form(declared: Runtime) -> Any:
+    """Return the type of a runtime's bundles."""
+    form: Any = Bundle
+    return form[_calls(declared).CALLS]
 
 
 def _calls(declared: Runtime) -> Any:

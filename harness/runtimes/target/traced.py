@@ -8,37 +8,45 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
-import zipfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tokenize import TokenError
 from typing import Any
 
 import numpy as np
-from msgspec import structs
+from msgspec import Struct, structs
 
-from harness.core.case import Device
+from harness.core.case import Case, Device
 from harness.core.comparison import Comparison
 from harness.core.errors import StageError, SuiteError
 from harness.core.outcome import Outcome
+from harness.core.received import DamagedError, decode
 from harness.core.runtime import runtime
-from harness.measure.align import same_axes
+from harness.measure.align import same_axes, source_value
 from harness.measure.compare import compare
+from harness.measure.received_arrays import Arrays
 from harness.runtimes.session import SAMPLE, Feeds, OnValue, Ran
 from harness.runtimes.target import bundle_run
 from harness.runtimes.target.drive import sha256
-
-OUTPUTS, LAYERS = bundle_run.OUTPUTS, "layers"
-
-DAMAGED = (
-    *(ValueError, KeyError, TypeError, EOFError, RuntimeError),
-    *(zipfile.BadZipFile, zlib.error, TokenError),
+from harness.runtimes.target.form import (
+    ABOUT_BYTES,
+    FORMAT,
+    LAYERS,
+    OUTPUTS,
+    About,
+    Value,
+    settings_of,
 )
-"""Errors of an .npz file that is damaged, or that is something else."""
+
+ABOUT = "about"
+"""Key of the array that has, in JSON, what a trace says about itself."""
+
+_TIMES, _SPARE_BYTES = 16, 1 << 20
+"""How many times as many bytes as the reference's value a value may have, and how many
+more: a mask has one byte an element, and a value of eight is judged as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +91,14 @@ def digest_of(arrays: Mapping[str, np.ndarray]) -> str:
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def reading(path: Path) -> Iterator[None]:
     """Say in a sentence that a trace cannot be read."""
     try:
         yield
     except OSError as error:
         msg = f"{path} cannot be read ({error.strerror or error})."
         raise SuiteError(msg) from error
-    except DAMAGED as error:
+    except DamagedError as error:
         msg = (
             f"{path} is no trace, or is damaged ({error}); run the bundle's run.py "
             "again and copy the file whole."
@@ -98,27 +106,66 @@ def _reading(path: Path) -> Iterator[None]:
         raise SuiteError(msg) from error
 
 
-def about(path: Path) -> dict[str, Any]:
+def about(path: Path) -> About:
     """Return what a trace says about itself.
 
     Raises:
         SuiteError: The file is no trace, is damaged, or has another format.
 
     """
-    with _reading(path), np.load(path, allow_pickle=False) as arrays:
-        told: dict[str, Any] = json.loads(arrays["about"].tobytes().decode())
-        known = told["format"]
-        lacking = {v["array"] for v in told["values"]} - set(arrays.files)
-    if known != bundle_run.FORMAT:
-        msg = (
-            f"{path} has format {known}, and this harness reads "
-            f"{bundle_run.FORMAT}; make the bundle again with `parity bundle`."
-        )
-        raise SuiteError(msg)
-    if lacking:
-        msg = f"{path} lacks {len(lacking)} of its values; copy the file again."
-        raise SuiteError(msg)
+    with reading(path), Arrays(path, ABOUT_BYTES) as arrays:
+        if ABOUT not in arrays:
+            msg = f"it has no array {ABOUT!r}"
+            raise DamagedError(msg)
+        text = arrays[ABOUT].tobytes()
+        known = decode(text, _Formed).format
+        if known != FORMAT:
+            msg = (
+                f"{path} has format {known}, and this harness reads {FORMAT}; make "
+                "the bundle again with `parity bundle`."
+            )
+            raise SuiteError(msg)
+        told = decode(text, About)
+        if lacking := {value.array for value in told.values} - set(arrays):
+            msg = f"{path} lacks {len(lacking)} of its values; copy the file again."
+            raise SuiteError(msg)
     return told
+
+
+class _Formed(Struct):
+    format: int
+
+
+def size_of(value: Value) -> int:
+    """Return the bytes of a value that the trace has whole."""
+    return math.prod(value.shape) * np.dtype(value.dtype).itemsize
+
+
+def most_bytes(reference_bytes: int) -> int:
+    """Return the largest size of a value that is read, from that of the reference's."""
+    return _TIMES * reference_bytes + _SPARE_BYTES
+
+
+def most_output_bytes(case: Case, sample: str) -> int:
+    """Return the largest size of an output that is read, for a sample of a case."""
+    shapes = [dict(one.shapes) for one in case.samples if one.id == sample]
+    sizes = shapes or [dict(one.shapes) for one in case.samples]
+    outputs = case.component.outputs
+    most = max(math.prod(spec.bind(one)) for spec in outputs for one in sizes)
+    return most_bytes(most * np.dtype(np.float32).itemsize)
+
+
+def read_value(arrays: Arrays, value: Value) -> np.ndarray:
+    """Return the array of a trace's value; one of another shape takes no memory.
+
+    Raises:
+        DamagedError: The array is damaged, or is not as the trace says.
+
+    """
+    shape, dtype = value.shape, value.dtype
+    if value.sketched:
+        shape, dtype = (bundle_run.BUCKETS,), "<f4"
+    return arrays.read(value.array, shape, np.dtype(dtype))
 
 
 class Traced(AbstractContextManager["Traced"]):
@@ -139,14 +186,13 @@ class Traced(AbstractContextManager["Traced"]):
         except SuiteError as error:
             raise StageError(str(error), outcome=Outcome.LOAD) from error
         self._outputs = outputs
-        self._inputs: dict[str, str] = self._about["samples"]
+        self._inputs = self._about.samples
         self._sample = ""
-        self._arrays = np.load(self._file, allow_pickle=False)
-        files = set(self._about["files"].values())
+        files = set(self._about.files.values())
         # A conversion that is made again may have other bytes and mean the same.
         beside = path.parent.glob(f"{path.name}.*")  # weights outside of the graph
         own = [path, *(one for one in beside if one.is_file())]
-        same = path.parent.name in self._about["entries"] or all(
+        same = path.parent.name in self._about.entries or all(
             sha256(one) in files for one in own
         )
         if files and not same:
@@ -159,28 +205,33 @@ class Traced(AbstractContextManager["Traced"]):
         self._check_settings(device)
         declared = runtime(backend)
         # The runtime says there whether it used the precision that was asked for.
-        os.write(2, self._about["log"].encode())
+        os.write(2, self._about.log.encode())
         self.ran = Ran(
             backend=backend,
-            version=self._about["version"],
+            version=self._about.version,
             device=device.device,
             threads=device.threads,
             precision=device.precision if declared.precisions else "float32",
             detail=(
                 ("target", device.target.name),
-                ("machine", self._about["machine"]),
+                ("machine", self._about.machine),
                 ("trace", self._file.name),
             ),
         )
+        self._arrays = self._opened()
+
+    def _opened(self) -> Arrays:
+        with self._as_stage(), reading(self._file):
+            return Arrays(self._file)
 
     def _check_settings(self, device: Device) -> None:
         """Refuse a trace that was made with other settings than the suite has now."""
-        there = self._about.get("settings")
+        there = self._about.settings
         if there is None:  # a dump, or a trace of an earlier version
             return
-        now = json.loads(json.dumps(replace(device, target=None).settings))
-        for name in {**there, **now}:
-            one, two = there.get(name), now.get(name)
+        now = settings_of(replace(device, target=None))
+        for name in now.__struct_fields__:
+            one, two = getattr(there, name), getattr(now, name)
             if one != two:
                 msg = (
                     f"{self._file.name} was made with {name} = {json.dumps(one)}, and "
@@ -198,26 +249,37 @@ class Traced(AbstractContextManager["Traced"]):
             # Samples with equal inputs may differ in whose layers were watched.
             if self._sample not in same:
                 self._sample = same[0] if same else ""
-        made = {value["name"]: self._array(value) for value in self._of(OUTPUTS)}
-        if not made:
+        there = {value.name: value for value in self._of(OUTPUTS)}
+        if not there:
             msg = (
                 f"{self._file.name} has no outputs for these inputs; the suite's "
                 "samples are others now. Make the bundle again with `parity bundle`."
             )
             raise StageError(msg, outcome=Outcome.LOAD)
-        return {name: made[name] for name in self._outputs if name in made}
+        return {
+            name: self._array(there[name]) for name in self._outputs if name in there
+        }
 
     def watch(
         self, feeds: Feeds, sizes: Mapping[str, int], on_value: OnValue
     ) -> dict[str, np.ndarray]:
         """Hand over each value of the sample that has these inputs."""
-        del sizes
         made = self.run(feeds)
         for value in self._of(LAYERS):
+            size = sizes.get(source_value(value.name))
+            if size is None:  # nobody asked for it
+                continue
+            if size_of(value) > most_bytes(size):
+                msg = (
+                    f"{self._file.name} has the value {value.name!r} in the shape "
+                    f"{list(value.shape)}, and PyTorch's has {size:,} bytes; run the "
+                    "bundle again."
+                )
+                raise StageError(msg, outcome=Outcome.LOAD)
             one: Any = self._array(value)
-            if value["sketched"]:
-                one = Sketched(one, tuple(value["shape"]))
-            on_value(value["name"], one)
+            if value.sketched:
+                one = Sketched(one, value.shape)
+            on_value(value.name, one)
         return made
 
     def isolate(self, feeds: Feeds, given: Feeds, on_value: OnValue) -> None:
@@ -229,17 +291,20 @@ class Traced(AbstractContextManager["Traced"]):
     def __exit__(self, *_: object) -> None:
         self._arrays.close()
 
-    def _array(self, value: Mapping[str, Any]) -> np.ndarray:
+    def _array(self, value: Value) -> np.ndarray:
+        with self._as_stage(), reading(self._file):
+            return read_value(self._arrays, value)
+
+    @contextmanager
+    def _as_stage(self) -> Iterator[None]:
         try:
-            with _reading(self._file):
-                array: np.ndarray = self._arrays[value["array"]]
+            yield
         except SuiteError as error:
             raise StageError(str(error), outcome=Outcome.LOAD) from error
-        return array
 
-    def _of(self, kind: str) -> list[dict[str, Any]]:
+    def _of(self, kind: str) -> list[Value]:
         return [
             value
-            for value in self._about["values"]
-            if value["kind"] == kind and value["sample"] == self._sample
+            for value in self._about.values
+            if value.kind == kind and value.sample == self._sample
         ]

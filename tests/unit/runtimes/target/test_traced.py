@@ -14,7 +14,8 @@ from harness.runtimes.session import SAMPLE
 from harness.runtimes.target import bundle_run
 from harness.runtimes.target.drive import sha256
 from harness.runtimes.target.dump import as_trace
-from harness.runtimes.target.traced import LAYERS, Traced, digest_of
+from harness.runtimes.target.form import LAYERS
+from harness.runtimes.target.traced import Traced, digest_of
 from harness.suite.suite import load_suite
 from tests.unit import nets
 from tests.unit.suite.pipelines import UNET
@@ -59,7 +60,7 @@ def test_a_dump_gives_each_sample_its_own_values(traced, tmp_path):
         variant=Variant(name="fp32", backend="mnn", kind="fp32"),
         device=Device(),
         samples=tuple(
-            Sample(profile="realistic", index=at, shapes=(("batch", 1),))
+            Sample(profile="realistic", index=at, shapes=tuple(nets.SIZES.items()))
             for at in range(2)
         ),
     )
@@ -87,7 +88,7 @@ def test_a_trace_gives_samples_with_equal_inputs_their_own_values(traced, tmp_pa
     seen: dict[str, np.ndarray] = {}
     with traced(tmp_path / "trace.npz") as session:
         SAMPLE.set("realistic-0")
-        made = session.watch(FEEDS, {}, seen.__setitem__)
+        made = session.watch(FEEDS, {"value": 16}, seen.__setitem__)
 
     assert made["map"].tolist() == [0, 0]
     assert list(seen) == ["value"]
