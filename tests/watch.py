@@ -45,7 +45,6 @@ _INSTALLED = tuple(
 )
 # These unpickle what they wrote themselves.
 _OWN_PICKLES = ("numba/", "multiprocessing/", "concurrent/")
-_DEVICES = ("/dev/", "/proc/")
 
 
 @dataclass
@@ -56,12 +55,14 @@ class Seen:
     strange: list[str] = field(default_factory=list)
     programs: list[tuple[str, ...]] = field(default_factory=list)
 
-    def may_write(self, path: str) -> bool:
-        """Whether a path is in one of the folders, links followed."""
-        real = os.path.join(os.path.realpath(os.path.dirname(path)), "")  # noqa: PTH118, PTH120
-        if os.path.islink(path):  # noqa: PTH114  # a hook must be quick
+    def may_write(self, path: str, *, through: bool) -> bool:
+        """Whether a path is in one of the folders; `through` a link, if it is one."""
+        real = os.path.realpath(os.path.dirname(path))  # noqa: PTH120
+        if through and os.path.islink(path):  # noqa: PTH114
             real = os.path.realpath(path)
-        return real.startswith((*self.folders, *_DEVICES))
+        if path in {"/dev/null", "/dev/tty"}:
+            return True
+        return f"{real}/".startswith(self.folders)
 
 
 _now: list[Seen] = []
@@ -129,7 +130,7 @@ def _check(seen: Seen, event: str, path: object, folder: object = None) -> None:
     # Python writes what it compiled beside modules, and numba into its cache.
     if "__pycache__" in text or text.endswith((".nbi", ".nbc")):
         return
-    if not seen.may_write(os.path.abspath(text)):  # noqa: PTH100
+    if not seen.may_write(os.path.abspath(text), through=event == "open"):  # noqa: PTH100
         seen.strange.append(f"{event} of {text!r}")
 
 

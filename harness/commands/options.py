@@ -113,9 +113,24 @@ def with_baseline(text: str) -> Callable[[_Command], _Command]:
 
 JUDGED_BY = click.option(
     "--suite",
+    "suites",
+    multiple=True,
     type=HomePath(path_type=Path),
-    help="The suite to judge by; the run's own when left out.",
+    help="The suite to judge by; that in this folder when left out, if the run is of "
+    "it. Repeatable, for a run of several suites.",
 )
+
+
+def loaded_suites(paths: Iterable[Path]) -> list[Suite]:
+    """Return the suites that the option --suite of a finished run names.
+
+    Raises:
+        ParityError: One of them cannot be read.
+
+    """
+    from harness.suite.suite import load_suite
+
+    return [load_suite(path) for path in paths]
 
 
 def case_ids(context: click.Context, _: click.Parameter, begun: str) -> list[str]:

@@ -144,6 +144,7 @@ def run_cases(
 
     progress = ProgressLines(sys.stdout)
     ended = []
+    failed = False
     with Run(suite, settings, folder, progress.tell) as running:
         try:
             running.judge.require((case, w) for case in chosen for w in case.whats)
@@ -169,6 +170,7 @@ def run_cases(
                 raise
             text = "stopped; what ended is judged below"
             if isinstance(error, ParityError):
+                failed = True
                 text = "what ended is judged below"
                 echo(f"parity: {one_line(str(error))}", err=True)
             elif isinstance(error, BrokenPipeError):
@@ -190,7 +192,7 @@ def run_cases(
     )
     echo()
     print_lines([*lines, *within_limit(running.store)])
-    return of_part(code, ended=len(ended) == len(chosen))
+    return of_part(code, ended=len(ended) == len(chosen) and not failed)
 
 
 def print_forecast(suite: Suite, chosen: Sequence[Tested], store: str) -> None:

@@ -43,7 +43,7 @@ from tests.watch import files_below, watched
 
 LIMIT_S = 10.0
 LIMIT_BYTES = 512 << 20
-HANG_S = 40
+HANG_S = 15
 """After so many seconds native code is taken to hang, and its process ends."""
 
 SPACE_BYTES = 12 << 30
@@ -87,7 +87,10 @@ def fuzz(
     """Fuzz one format for some seconds; files that show a finding go into `kept`."""
     result, at, left = Result(name), 0, seconds
     seen: set[tuple[str, str]] = set()
-    with tempfile.TemporaryDirectory(prefix="parity-fuzz-") as scratch:
+    # Most of the time would go into making and removing folders on a disk.
+    memory = "/dev/shm"  # noqa: S108  # only the beginning of a new folder's path
+    beside = memory if os.access(memory, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="parity-fuzz-", dir=beside) as scratch:
         while left > 0 and len(result.findings) < MOST:
             place = Path(scratch, f"from-{at}")
             place.mkdir()
@@ -190,7 +193,7 @@ def _keep(files: Path, kept: Path | None, name: str, draw: int) -> str:
 class Trouble(Exception):  # noqa: N818  # it is no error of the fuzzer
     """A call did what it must not do."""
 
-    def __init__(self, kind: str, where: str, words: str) -> None:
+    def __init__(self, *, kind: str, where: str, words: str) -> None:
         super().__init__(words)
         self.kind, self.where, self.words = kind, where, words
 
@@ -204,13 +207,17 @@ def command(place: Path, *words: str, pages: tuple[Path, ...] = ()) -> tuple[int
         code = main([*words])
     said = text.getvalue()
     if "Traceback (most recent call last)" in said:
-        raise Trouble("traceback", _place_in(said), f"{words}\n{said[-1500:]}")
+        raise Trouble(
+            kind="traceback", where=_place_in(said), words=f"{words}\n{said[-1500:]}"
+        )
     if code not in {0, 1, 2}:
-        raise Trouble("exit code", f"{words[0]}: {code}", said[-500:])
+        raise Trouble(kind="exit code", where=f"{words[0]}: {code}", words=said[-500:])
     check_shown(said, words[0])
     for page in pages:
         if page.is_file() and MARK in page.read_text(encoding="utf-8"):
-            raise Trouble("unescaped", f"{page.name} of {words[0]}", "")
+            raise Trouble(
+                kind="unescaped", where=f"{page.name} of {words[0]}", words=""
+            )
     return code, said
 
 
@@ -220,7 +227,9 @@ def check_shown(said: str, by: str) -> None:
         if unicodedata.category(one) in {"Cc", "Cf"} and one not in SHOWN:
             at = said.index(one)
             shown = said[max(0, at - 60) : at + 40]
-            raise Trouble("control character", f"{by}: {one!r}", repr(shown))
+            raise Trouble(
+                kind="control character", where=f"{by}: {one!r}", words=repr(shown)
+            )
 
 
 def _place_in(said: str) -> str:
@@ -278,23 +287,67 @@ def one_call(form: Any, place: Path) -> None:
         raise
     except SlowError as error:
         words = "".join(traceback.format_exception(error))
-        raise Trouble("slow", _place_in(words), words[-1500:]) from None
+        raise Trouble(
+            kind="slow", where=_place_in(words), words=words[-1500:]
+        ) from None
     except form.allowed:
         pass
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
         words = "".join(traceback.format_exception(error))
-        raise Trouble("traceback", _place_in(words), words[-1500:]) from None
+        raise Trouble(
+            kind="traceback", where=_place_in(words), words=words[-1500:]
+        ) from None
     took_s = time.monotonic() - start
     if took_s > LIMIT_S:
-        raise Trouble("slow", f"{took_s:.0f} s in native code", "")
+        raise Trouble(kind="slow", where=f"{took_s:.0f} s in native code", words="")
     if (grown := _peak_bytes() - base) > LIMIT_BYTES:
-        raise Trouble("memory", f"{form.name}: {grown >> 28} × 256 MB", f"{grown:,}")
+        raise Trouble(
+            kind="memory",
+            where=f"{form.name}: {grown >> 28} × 256 MB",
+            words=f"{grown:,}",
+        )
     if seen.strange:
-        raise Trouble("outside", re.sub(r"\d+", "N", seen.strange[0]), str(seen.strange))
+        raise Trouble(
+            kind="outside",
+            where=re.sub(r"\d+", "N", seen.strange[0]),
+            words=str(seen.strange),
+        )
     if files_below(outside) != before:
-        raise Trouble("outside", "a child wrote outside", str(files_below(outside)))
+        raise Trouble(
+            kind="outside",
+            where="a child wrote outside",
+            words=str(files_below(outside)),
+        )
+
+
+def _quicken() -> None:
+    """Compute once what does not depend on the data that is read."""
+    import gzip
+    from functools import cache, partial
+
+    import jinja2
+
+    from harness.commands.init import write
+    from harness.core import toml_schema
+
+    gzip.compress = partial(gzip.compress, compresslevel=1)
+    toml_schema._info = cache(toml_schema._info)
+    write.schemas = cache(write.schemas)
+    compiled = jinja2.Environment._compile
+    jinja2.Environment._compile = staticmethod(
+        cache(lambda source, filename: compiled(None, source, filename))
+    )
+    generated = jinja2.Environment._generate
+    kept: dict[tuple[str | None, str | None], Any] = {}
+
+    def generate(self: Any, source: Any, name: Any, filename: Any, **more: Any) -> Any:
+        if (name, filename) not in kept:
+            kept[name, filename] = generated(self, source, name, filename, **more)
+        return kept[name, filename]
+
+    jinja2.Environment._generate = generate
 
 
 def main() -> None:
@@ -306,6 +359,7 @@ def main() -> None:
     from tests.fuzz.formats import formats
 
     warnings.simplefilter("ignore")
+    _quicken()
     place, kept = Path(asked.place), Path(asked.kept) if asked.kept else None
     for name in ("in", "outside", "work"):
         (place / name).mkdir(exist_ok=True)
@@ -354,4 +408,3 @@ def _drawn(form: Any, place: Path, seed: str, draw: int) -> Trouble | None:
     except Trouble as trouble:
         return trouble
     return None
-

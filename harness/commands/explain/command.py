@@ -16,6 +16,7 @@ from harness.core.text import one_line
 
 if TYPE_CHECKING:
     from harness.report.explained import Explained
+    from harness.suite.suite import Suite
 
 
 @click.command()
@@ -60,7 +61,7 @@ def explain(
     again = Settings(store=store, runs=runs, tier=tier, changes=changes).next_steps("")
     command = again.explain(one.id, path)
     try:
-        if page := _onto_page(explained(found, path, command), runs):
+        if page := _onto_page(explained(found, path, command), runs, loaded):
             echo()
             echo(f"  page          {page} shows this now")
     except (OSError, ParityError) as error:
@@ -128,7 +129,7 @@ def repro(  # one option each
     return 0
 
 
-def _onto_page(found: Explained, runs: str) -> str:
+def _onto_page(found: Explained, runs: str, suite: Suite) -> str:
     """Show a result on the page of the newest run of its case; return the page's path.
 
     The path is empty where no run measured the same and fails in the same place.
@@ -149,9 +150,9 @@ def _onto_page(found: Explained, runs: str) -> str:
         return ""
     report = load_report(path.parent, str(path))
     settings = as_judged(report, Settings(runs=runs))
-    again = rejudge(report, settings)
+    again = rejudge(report, settings, [suite])
     checks = [verdict for verdict in again.verdicts if verdict.key == key]
     if not found.explains(report.records[key], checks):
         return ""
     found.save(path.parent)
-    return near(page_again(report, settings, again=again))
+    return near(page_again(report, settings, again))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from harness.commands.options import JUDGED_BY, RUNS
+from harness.commands.options import JUDGED_BY, RUNS, loaded_suites
 from harness.core.errors import ParityError
 from harness.core.shown import echo, print_lines
 from harness.core.text import one_line
@@ -92,7 +92,7 @@ def baseline_list(*, runs: str) -> int:
 )
 @RUNS
 @JUDGED_BY
-def gate(*, run_name: str, against: str, runs: str, suite: Path | None) -> int:
+def gate(*, run_name: str, against: str, runs: str, suites: tuple[Path, ...]) -> int:
     """Show on one page whether RUN may ship, and each reason why not.
 
     The run's own page then also shows the changes since the baseline.
@@ -107,7 +107,6 @@ def gate(*, run_name: str, against: str, runs: str, suite: Path | None) -> int:
     from harness.report.runs.baseline import baselines_in, find_baseline, load_baseline
     from harness.report.runs.diff import diff, rtol_by
     from harness.report.runs.selection import baselines_beside, with_verdicts
-    from harness.suite.suite import load_suite
 
     beside = baselines_beside(Path(runs))
     report = load_report(Path(runs), run_name)
@@ -115,7 +114,8 @@ def gate(*, run_name: str, against: str, runs: str, suite: Path | None) -> int:
     only = str(there[0]) if len(there) == 1 else report.name
     named = find_baseline(beside, against or only)
     reviewed = load_baseline(named)
-    again = rejudge(report, Settings(), load_suite(suite) if suite else None)
+    given = loaded_suites(suites)
+    again = rejudge(report, Settings(), given)
     decision = decide(
         reviewed,
         diff(
@@ -138,7 +138,7 @@ def gate(*, run_name: str, against: str, runs: str, suite: Path | None) -> int:
             page.write_text(text, encoding="utf-8")
         echo(f" page        {near(page)}")
         decided = replace(again, code=decision.code)
-        page_again(report, Settings(baseline=str(named)), again=decided)
+        page_again(report, Settings(baseline=str(named)), decided, given)
     except ParityError as error:
         echo(f"parity: {one_line(str(error))}", err=True)
     return decision.code

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from harness.core.shown import all_written, written
 from harness.core.text import FLOORS, few
 from harness.core.whole_file import write_whole
+from harness.engine.run_folder import picture_in
 from harness.measure.pictures import GAP_PX
 from harness.report.html.charts import Chart
 from harness.report.html.failures import FailedCase, failures_of
@@ -48,6 +49,10 @@ SECTIONS: tuple[Callable[[RunFacts], Iterable[Section]], ...] = (
 
 MOST_BYTES = 550_000
 """Characters of all pictures together; with its scripts the page stays below 3 MB."""
+
+
+_MOST_PIXELS = 1 << 25
+"""Pixels of the largest picture that is shown; three of 2048 × 2048 have 2^24."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,21 +232,30 @@ def pictures_in(page: Page, folder: Path) -> Mapping[str, ShownPicture]:
     pictures: dict[str, ShownPicture] = {}
     left = MOST_BYTES
     for drawing in sorted(drawings, key=lambda drawing: -drawing.rms):
-        path = folder / drawing.path
-        if path.is_file() and (found := _picture(path, left)):
+        path = picture_in(folder, drawing.path)
+        if path is not None and (found := _picture(path, left)):
             pictures[drawing.path] = found
             left -= len(found.uri)
     return pictures
 
 
 def _picture(path: Path, most: int) -> ShownPicture | None:
-    """Return a picture for people to look at; None if it is longer than `most`."""
+    """Return a picture for people to look at.
+
+    It is None if it would be longer than `most`, or if the file is no PNG of ours.
+    """
     from PIL import Image
 
     into = io.BytesIO()
-    with Image.open(path) as picture:
-        picture.convert("RGB").save(into, "WEBP", quality=85, method=6)
-        width, height = picture.size
+    try:
+        # A run may come from somebody else, and other formats run other readers.
+        with Image.open(path, formats=["PNG"]) as picture:
+            width, height = picture.size
+            if width * height > _MOST_PIXELS:
+                return None
+            picture.convert("RGB").save(into, "WEBP", quality=85, method=6)
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+        return None
     uri = f"data:image/webp;base64,{base64.b64encode(into.getvalue()).decode('ascii')}"
     if len(uri) > most:
         return None

@@ -1,4 +1,4 @@
-"""`parity init` writes no suite that cannot be read, whatever a file calls its parts."""
+"""`parity init` writes no suite that cannot be read, whatever a file calls its axes."""
 
 import json
 import shutil
@@ -101,7 +101,7 @@ def test_a_suite_that_its_reader_refuses_is_not_written(tmp_path, monkeypatch):
     # No file makes it write such a size, so this stands for a fault of its own.
     monkeypatch.setattr("harness.commands.init.onnx_files._size", lambda _: 0)
 
-    with pytest.raises(SuiteError, match="No suite of .* can be written"):
+    with pytest.raises(SuiteError, match=r"No suite of .* can be written"):
         write_suite(tmp_path, tmp_path / "suite")
 
     assert not (tmp_path / "suite").exists()
