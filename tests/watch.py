@@ -168,4 +168,3 @@ def files_below(folder: Path) -> dict[str, tuple[int, int, int]]:
             about.st_mtime_ns if not path.is_dir() else 0,
         )
     return found
-
