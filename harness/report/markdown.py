@@ -23,7 +23,7 @@ _PIPELINES = """\
 
 
 _MARKS = re.compile(
-    r"[`*<>\[\]|\\~&#$!]|(?<!\w)@|://|www\.|(?<!\w)_|_(?!\w)", re.IGNORECASE
+    r"[`*<>\[\]|\\~&#$!]|(?<!\w)@(?=\w)|://|www\.|(?<!\w)_|_(?!\w)", re.IGNORECASE
 )
 """What Markdown, or a page that shows it, may take for more than text."""
 
