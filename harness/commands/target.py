@@ -18,6 +18,7 @@ import click
 
 from harness.commands.options import HomePath
 from harness.core.errors import SpecError
+from harness.core.permissions import make_folders
 from harness.core.program import run_program
 from harness.core.shown import echo
 from harness.core.whole_file import writing
@@ -101,7 +102,7 @@ def make(
     folder = (into or local_root() / "targets" / arch).absolute()
     wanted = _wanted(chosen)
     with writing(folder.parent, "give another with --into"):
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(folder.parent)
     # Another command that makes the same machine waits, and then finds it made.
     with (
         FileLock(f"{folder}.lock"),
@@ -240,7 +241,7 @@ def _put_wheels(
     """Put wheels into a machine's folder, unless it has those versions."""
     from packaging.utils import canonicalize_name
 
-    from harness.engine.environments import pip_command
+    from harness.engine.environments import at_home, pip_command
 
     packages, made = folder / "packages", scratch / "packages"
     has = {
@@ -259,7 +260,7 @@ def _put_wheels(
     pip += ["--no-compile", "--only-binary=:all:", "--implementation=cp", *platforms]
     pip += [f"--python-version={python.name.removeprefix('python')}"]
     pip += [f"--target={made}", *wheels]
-    run_program(pip, f"wheels for {arch} cannot be fetched")
+    run_program(pip, f"wheels for {arch} cannot be fetched", at_home())
     with suppress(FileNotFoundError):
         packages.rename(scratch / "old")
     made.rename(packages)

@@ -302,6 +302,7 @@ class ExportSettings:
     dynamic: tuple[str, ...] = ("batch",)
     external_data: bool = False
     attention: str = ""
+    keep_paths: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,10 +57,10 @@ def all_written(value: Any) -> Any:  # noqa: ANN401  # what JSON holds
 
 
 def _bounded(text: str, *, lines: bool) -> str:
-    text = printable(text, LOG if lines else MESSAGE, lines=lines)
+    text = printable(text, sys.maxsize, lines=lines)
     if len(text) > NAME:
         text = _LONG_WORD.sub(lambda word: shortened(word[0], NAME), text)
-    return text
+    return shortened(text, LOG if lines else MESSAGE)
 
 
 def sentence(where: str, error: BaseException) -> str:

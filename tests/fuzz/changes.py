@@ -113,23 +113,28 @@ def atom(rng: Random) -> Any:
     )
 
 
-def _other(rng: Random, value: Any, slots: list[tuple[Any, int]]) -> Any:
-    """A value in place of one: near it, of another type, or from elsewhere."""
-    way = rng.randrange(8)
-    if way < 3 and isinstance(value, bool):
+def _near(rng: Random, value: Any) -> Any:
+    """A value near one of a type that has such, or else any."""
+    if isinstance(value, bool):
         return not value
-    if way < 3 and isinstance(value, int | float) and math.isfinite(value):
+    if isinstance(value, int | float) and math.isfinite(value):
         return rng.choice([value + 1, value - 1, -value, value * 1000, str(value)])
-    if way < 3 and isinstance(value, str):
+    if isinstance(value, str):
         name = rng.choice(NAMES)
         return rng.choice([value + name, name + value, value[:-1], value * 50, [value]])
-    if way < 3 and isinstance(value, list) and value:
+    if isinstance(value, list) and value:
         return rng.choice([value * 2, value[1:], value[::-1], value[0], value * 100])
-    if way < 3 and isinstance(value, Pairs) and value.items:
+    if isinstance(value, Pairs) and value.items:
         return rng.choice([value.items[0][1], [value], list(value.items)])
-    if way == 3:
-        return _get(rng.choice(slots))
     return atom(rng)
+
+
+def _other(rng: Random, value: Any, slots: list[tuple[Any, int]]) -> Any:
+    """A value in place of one: near it, from elsewhere, or of another type."""
+    way = rng.randrange(8)
+    if way < 3:
+        return _near(rng, value)
+    return _get(rng.choice(slots)) if way == 3 else atom(rng)
 
 
 def json_text(rng: Random, value: object) -> str:
@@ -215,7 +220,9 @@ def _toml(value: object) -> str:
         return str(value).lower()
     if isinstance(value, dict):
         return (
-            "{" + ", ".join(f"{_toml_key(k)} = {_toml(v)}" for k, v in value.items()) + "}"
+            "{"
+            + ", ".join(f"{_toml_key(k)} = {_toml(v)}" for k, v in value.items())
+            + "}"
         )
     if isinstance(value, list):
         return "[" + ", ".join(map(_toml, value)) + "]"
@@ -292,7 +299,9 @@ def npy(rng: Random, array: np.ndarray) -> bytes:
     head[key] = {
         "descr": rng.choice(["|O", "<f8", "<U8", "|S99999999", "|V8", "<m8", ">f4", 3]),
         "fortran_order": rng.choice([True, 1, "x"]),
-        "shape": rng.choice([*shapes, (*array.shape, 2), tuple(map(float, array.shape))]),
+        "shape": rng.choice(
+            [*shapes, (*array.shape, 2), tuple(map(float, array.shape))]
+        ),
     }[key]
     words = repr(head)
     if way == 2:
@@ -302,6 +311,12 @@ def npy(rng: Random, array: np.ndarray) -> bytes:
     text = words.encode("latin1", "replace") + b"\n"
     size = len(text).to_bytes(2, "little") if len(text) < 65_536 else b"\xff\xff"
     return b"\x93NUMPY\x01\x00" + size + text + array.tobytes()
+
+
+def stored_name(rng: Random) -> str:
+    """A name that an archive can store."""
+    name = rng.choice(NAMES).encode("utf-8", "replace").decode()
+    return name.replace("\x00", "_") or "empty"
 
 
 def npz(
@@ -327,11 +342,11 @@ def npz(
                 data = npy(rng, arrays[name])
             called = name
             if name == picked and way == 4:
-                called = rng.choice(NAMES) or "empty"
-            made.writestr(f"{called}.npy".replace("\x00", "_"), data)
+                called = stored_name(rng)
+            made.writestr(f"{called}.npy", data)
         if way == 5:
             bomb = io.BytesIO()
             np.save(bomb, np.zeros(1 << 21, np.uint8))
-            made.writestr(f"{rng.choice(NAMES)}.npy".replace("\x00", "_"), bomb.getvalue())
+            made.writestr(f"{stored_name(rng)}.npy", bomb.getvalue())
     data = file.getvalue()
     return flipped(rng, data) if way == 6 else data

@@ -193,7 +193,7 @@ def _keep(files: Path, kept: Path | None, name: str, draw: int) -> str:
 class Trouble(Exception):  # noqa: N818  # it is no error of the fuzzer
     """A call did what it must not do."""
 
-    def __init__(self, kind: str, where: str, words: str) -> None:
+    def __init__(self, *, kind: str, where: str, words: str) -> None:
         super().__init__(words)
         self.kind, self.where, self.words = kind, where, words
 
@@ -207,13 +207,17 @@ def command(place: Path, *words: str, pages: tuple[Path, ...] = ()) -> tuple[int
         code = main([*words])
     said = text.getvalue()
     if "Traceback (most recent call last)" in said:
-        raise Trouble("traceback", _place_in(said), f"{words}\n{said[-1500:]}")
+        raise Trouble(
+            kind="traceback", where=_place_in(said), words=f"{words}\n{said[-1500:]}"
+        )
     if code not in {0, 1, 2}:
-        raise Trouble("exit code", f"{words[0]}: {code}", said[-500:])
+        raise Trouble(kind="exit code", where=f"{words[0]}: {code}", words=said[-500:])
     check_shown(said, words[0])
     for page in pages:
         if page.is_file() and MARK in page.read_text(encoding="utf-8"):
-            raise Trouble("unescaped", f"{page.name} of {words[0]}", "")
+            raise Trouble(
+                kind="unescaped", where=f"{page.name} of {words[0]}", words=""
+            )
     return code, said
 
 
@@ -223,7 +227,9 @@ def check_shown(said: str, by: str) -> None:
         if unicodedata.category(one) in {"Cc", "Cf"} and one not in SHOWN:
             at = said.index(one)
             shown = said[max(0, at - 60) : at + 40]
-            raise Trouble("control character", f"{by}: {one!r}", repr(shown))
+            raise Trouble(
+                kind="control character", where=f"{by}: {one!r}", words=repr(shown)
+            )
 
 
 def _place_in(said: str) -> str:
@@ -281,23 +287,39 @@ def one_call(form: Any, place: Path) -> None:
         raise
     except SlowError as error:
         words = "".join(traceback.format_exception(error))
-        raise Trouble("slow", _place_in(words), words[-1500:]) from None
+        raise Trouble(
+            kind="slow", where=_place_in(words), words=words[-1500:]
+        ) from None
     except form.allowed:
         pass
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
         words = "".join(traceback.format_exception(error))
-        raise Trouble("traceback", _place_in(words), words[-1500:]) from None
+        raise Trouble(
+            kind="traceback", where=_place_in(words), words=words[-1500:]
+        ) from None
     took_s = time.monotonic() - start
     if took_s > LIMIT_S:
-        raise Trouble("slow", f"{took_s:.0f} s in native code", "")
+        raise Trouble(kind="slow", where=f"{took_s:.0f} s in native code", words="")
     if (grown := _peak_bytes() - base) > LIMIT_BYTES:
-        raise Trouble("memory", f"{form.name}: {grown >> 28} × 256 MB", f"{grown:,}")
+        raise Trouble(
+            kind="memory",
+            where=f"{form.name}: {grown >> 28} × 256 MB",
+            words=f"{grown:,}",
+        )
     if seen.strange:
-        raise Trouble("outside", re.sub(r"\d+", "N", seen.strange[0]), str(seen.strange))
+        raise Trouble(
+            kind="outside",
+            where=re.sub(r"\d+", "N", seen.strange[0]),
+            words=str(seen.strange),
+        )
     if files_below(outside) != before:
-        raise Trouble("outside", "a child wrote outside", str(files_below(outside)))
+        raise Trouble(
+            kind="outside",
+            where="a child wrote outside",
+            words=str(files_below(outside)),
+        )
 
 
 def _quicken() -> None:
@@ -386,4 +408,3 @@ def _drawn(form: Any, place: Path, seed: str, draw: int) -> Trouble | None:
     except Trouble as trouble:
         return trouble
     return None
-

@@ -49,6 +49,7 @@ _NEUTRAL = {"div": 1, "mul": 1, "add": 0, "sub": 0}
 """Operator to the second operand with which it changes nothing."""
 
 _HOME = Path(__file__).parents[3]
+_OF_TORCH = re.compile(r"(?:^|/)torch/")
 _STACK_LINE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -288,7 +289,7 @@ def _source_line(node: fx.Node) -> str:
         return ""
     file, line = frames[-1]
     for file_, line_ in reversed(frames):
-        if "/torch/" not in file_:
+        if not _OF_TORCH.search(file_):
             file, line = file_, line_
             break
     return public(f"{file}:{line}", _HOME)
