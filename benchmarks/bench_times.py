@@ -123,7 +123,7 @@ def drawn(every: Sequence[Sequence[dict[str, Any]]], draws: int) -> Iterator[Ses
                 if not any(map(is_disturbed, withheld))
             )
     enough = {name: own for name, own in rounds.items() if len(own) >= 2 * ROUNDS}
-    pick = random.Random(0)  # noqa: S311  # no secret
+    pick = random.Random(0)  # no secret
     for _ in range(draws):
         both = {name: pick.sample(own, 2 * ROUNDS) for name, own in enough.items()}
         for part in (slice(ROUNDS), slice(ROUNDS, None)):

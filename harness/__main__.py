@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import atexit
 import sys
 
 from harness.core.outcome import CANNOT_TELL
-from harness.core.stopping import end_by_signals, ignore_signals
+from harness.core.stopping import end_by_signals
 
 
 def main() -> int:
@@ -14,7 +13,6 @@ def main() -> int:
 
     The imports take longer than many commands, so the signals are handled before.
     """
-    atexit.register(ignore_signals)  # Python calls the first of them last
     end_by_signals(CANNOT_TELL, "parity: stopped.")
     from harness.commands.cli import main as command
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -84,6 +84,13 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(msg)
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Reports(config), "parity-reports")
+        if "parity" in config.option.markexpr.split():
+            # It takes seconds to collect, and several Ctrl-C may come meanwhile.
+            from harness.core.stopping import stopped_by_signals
+
+            stopped = ExitStack()
+            stopped.enter_context(stopped_by_signals())
+            config.add_cleanup(stopped.close)
 
 
 _CHECKED = ("tier", "backend", "require", "jobs", "set", "baseline", "shard")
@@ -150,7 +157,9 @@ def pytest_make_collect_report() -> Generator[
         from harness.core.errors import ParityError
 
         if isinstance(error.value, ParityError):
-            report.longrepr = f"parity: {error.value}"
+            from harness.core.shown import sentence
+
+            report.longrepr = sentence("parity", error.value)
     return report
 
 
@@ -277,6 +286,14 @@ def pytest_testnodedown(node: object) -> None:
         node.config.stash[_PART] = part  # type: ignore[attr-defined]  # xdist's own
     if _REFUSED in output:
         node.config.stash[_WHY] = output[_REFUSED]  # type: ignore[attr-defined]  # xdist's
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_keyboard_interrupt(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+    """Leave out what pytest cannot print: code that a program wrote has no line."""
+    excinfo.traceback = excinfo.traceback.filter(
+        lambda entry: entry.frame.raw.f_code.co_filename != "<string>"
+    )
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -7,9 +7,17 @@ from pathlib import Path
 
 import click
 
-from harness.commands.options import RUNS, STORE, HomePath, new_folder
+from harness.commands.options import (
+    JUDGED_BY,
+    RUNS,
+    STORE,
+    HomePath,
+    loaded_suites,
+    new_folder,
+)
 from harness.commands.progress import step_line
 from harness.core.errors import SuiteError
+from harness.core.shown import echo
 from harness.core.text import count
 
 
@@ -23,8 +31,11 @@ from harness.core.text import count
     help="Folder to write.",
 )
 @RUNS
+@JUDGED_BY
 @STORE
-def card(*, run_name: str, out: Path, runs: str, store: str) -> int:
+def card(
+    *, run_name: str, out: Path, runs: str, suites: tuple[Path, ...], store: str
+) -> int:
     """Write a card of RUN: what was compared, the numbers, and how to check them."""
     from harness.core.settings import Settings
     from harness.engine.engine import Engine
@@ -32,28 +43,28 @@ def card(*, run_name: str, out: Path, runs: str, store: str) -> int:
     from harness.engine.run_folder import load_report
     from harness.report.card.make import write_card
     from harness.report.rejudge import facts_of, rejudge
-    from harness.report.runs.selection import as_judged, suite_of
+    from harness.report.runs.selection import as_judged
+    from harness.report.runs.suites import all_suites_for
 
     report = load_report(Path(runs), run_name)
     if len(report.suites) != 1:
         msg = f"run {report.id} is of {len(report.suites)} suites; a card is of one."
         raise SuiteError(msg)
-    (path,) = report.suites
-    suite = suite_of(report, path)
+    (suite,) = all_suites_for(report, loaded_suites(suites))
     say = step_line()
     with new_folder(out) as folder, Engine(open_store(store), suite.limits) as engine:
-        again = rejudge(report, as_judged(report, Settings(runs=runs)))
+        again = rejudge(report, as_judged(report, Settings(runs=runs)), [suite])
         made, _ = write_card(facts_of(report, again), suite, engine, folder, say)
     say("")
     size = sum(file.stat().st_size for file in out.iterdir()) / 1e6
     checkable = sum(bool(case.files) for case in made.cases)
-    click.echo(
+    echo(
         f"wrote {out} ({size:.1f} MB): {len(made.cases)} cases, {checkable} of them "
         "can be checked elsewhere"
     )
     quoted = shlex.quote(str(out))
-    click.echo(f"next  put {out / 'card.md'} into the model card")
-    click.echo(f"      parity verify {quoted} FOLDER   checks the files of a folder")
+    echo(f"next  put {out / 'card.md'} into the model card")
+    echo(f"      parity verify {quoted} FOLDER   checks the files of a folder")
     return 0
 
 
@@ -81,21 +92,19 @@ def verify(*, card_path: Path, folder: Path, cases: tuple[str, ...]) -> int:
         say("")
         answers[one.answer] += 1
         if one.answer != check.LISTED:
-            click.echo(f"  {one.answer:<7} {one.case:<{width}}  {one.words}")
+            echo(f"  {one.answer:<7} {one.case:<{width}}  {one.words}")
     checked = answers[check.YES] + answers[check.NO]
     if listed := answers[check.LISTED]:
-        click.echo(
-            f"the card alone speaks for {count(listed, 'other case')}: see card.md"
-        )
+        echo(f"the card alone speaks for {count(listed, 'other case')}: see card.md")
     if answers[check.NO]:
-        click.echo(f"no: {answers[check.NO]} of {checked} are not as the card says")
+        echo(f"no: {answers[check.NO]} of {checked} are not as the card says")
         return 1
     if not checked:
-        click.echo("cannot say: no case was checked")
+        echo("cannot say: no case was checked")
         return 2
     skipped = answers[check.SKIPPED]
     rest = f"; {count(skipped, 'case')} did not run here" if skipped else ""
-    click.echo(
+    echo(
         f"yes: {count(checked, 'case')} with the files of the card and outputs within "
         f"its bounds{rest}"
     )

@@ -11,7 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from io import TextIOWrapper
+from io import StringIO, TextIOWrapper
 from typing import Any
 
 import click
@@ -34,7 +34,9 @@ from harness.commands.tune.command import tune
 from harness.commands.versions import versions
 from harness.core.errors import ParityError
 from harness.core.outcome import CANNOT_TELL
+from harness.core.shown import echo
 from harness.core.stopping import stopped_by_signals
+from harness.core.text import one_line
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -66,10 +68,11 @@ def main(argv: list[str] | None = None) -> int:
         with stopped_by_signals():
             code = call(args=argv, prog_name="parity", standalone_mode=False) or 0
     except ParityError as error:
-        code, text = error.exit_code, f"parity: {error}"
+        code, text = error.exit_code, one_line(f"parity: {error}")
     except click.ClickException as error:
-        with suppress(OSError):
-            error.show()
+        said = StringIO()
+        error.show(said)
+        text = said.getvalue().removesuffix("\n")
     except (click.Abort, KeyboardInterrupt):
         text = "parity: stopped; what was made so far is in the store."
     except SystemExit as error:
@@ -79,7 +82,7 @@ def main(argv: list[str] | None = None) -> int:
         text = _words_of(error)
     if text:
         with suppress(OSError):  # nobody may read this any more
-            click.echo(text, err=True)
+            echo(text, err=True, lines=True)
     return _flushed(int(code))
 
 

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.commands.options import JUDGED_BY, RUNS, print_lines
+from harness.commands.options import JUDGED_BY, RUNS, loaded_suites
 from harness.core.errors import ParityError
 from harness.core.outcome import CANNOT_TELL, NO_PARITY, PARITY
+from harness.core.shown import echo, print_lines
 from harness.core.text import count, few
 
 if TYPE_CHECKING:
     from harness.engine.run_folder import Report
+    from harness.suite.suite import Suite
 
 
 @click.command()
@@ -34,7 +36,7 @@ def diff(
     last: int | None,
     case: str,
     runs: str,
-    suite: Path | None,
+    suites: tuple[Path, ...],
 ) -> int:
     """Compare each RUN with those before it, row by row. A RUN is a run or a baseline.
 
@@ -51,39 +53,41 @@ def diff(
     folder = Path(runs)
     chosen, unreadable = compared_names(names, last, folder)
     compare = _course if chosen[2:] else _two
-    code = compare(chosen, case, folder, suite)
+    code = compare(chosen, case, folder, loaded_suites(suites))
     if unreadable:
-        click.echo(f"  {count(unreadable, 'run')} of another version left out")
+        echo(f"  {count(unreadable, 'run')} of another version left out")
     return code
 
 
-def _two(names: Sequence[str], case: str, runs: Path, suite: Path | None) -> int:
+def _two(names: Sequence[str], case: str, runs: Path, given: Sequence[Suite]) -> int:
     from harness.report.run_diff import diff_lines
     from harness.report.runs.diff import diff as compared
     from harness.report.runs.diff import rtol_by
-    from harness.report.runs.selection import judges_of, load_many
+    from harness.report.runs.selection import load_many
+    from harness.report.runs.suites import judges_beside
 
     both = list(load_many(runs, names))
     _refuse_no_case(case, both)
     one, two = (_only(case, run) for run in both)
     # A baseline does not know where its suite is.
     known = next((run for run in (two, one) if run.name), two)
-    found = compared(one, two, rtol_by(judges_of([known], suite), two))
+    found = compared(one, two, rtol_by(judges_beside(known, given), two))
     print_lines(diff_lines(found))
     if not found.tells:
         return CANNOT_TELL
     return NO_PARITY if found.blocking else PARITY
 
 
-def _course(names: Sequence[str], case: str, runs: Path, suite: Path | None) -> int:
+def _course(names: Sequence[str], case: str, runs: Path, given: Sequence[Suite]) -> int:
     from harness.report.run_diff import course_lines
     from harness.report.runs.course import course
     from harness.report.runs.diff import rtol_by
-    from harness.report.runs.selection import judges_of, load_many
+    from harness.report.runs.selection import load_many
+    from harness.report.runs.suites import judges_beside
 
     last = next(load_many(runs, names[-1:]))
     _refuse_no_case(case, [last])
-    judges = judges_of([last], suite)
+    judges = judges_beside(last, given)
     found = load_many(runs, names)
     steps = list(
         course((_only(case, run) for run in found), lambda run: rtol_by(judges, run))

@@ -21,6 +21,7 @@ from harness.commands.options import (
     out_path,
 )
 from harness.core.errors import SuiteError
+from harness.core.shown import echo
 from harness.core.text import few
 
 if TYPE_CHECKING:
@@ -53,8 +54,8 @@ def bundle(*, case: str, out: Path | None, layers: str, suite: Path, store: str)
     with new_folder(into) as folder, Engine(open_store(store), loaded.limits) as engine:
         engine.bundle(one, folder, layers)
     size = sum(file.stat().st_size for file in into.rglob("*") if file.is_file())
-    click.echo(f"wrote {into} ({size / 2**20:.1f} MB)")
-    click.echo("next  copy it to the device, and run `python run.py` in it there")
+    echo(f"wrote {into} ({size / 2**20:.1f} MB)")
+    echo("next  copy it to the device, and run `python run.py` in it there")
     return 0
 
 
@@ -178,7 +179,7 @@ def traced_case(
         )
         raise SuiteError(msg)
     if lacking := [sample.id for sample in one.samples if sample.id not in has]:
-        click.echo(
+        echo(
             f"{given} has no values of {few(lacking)}, so {one.id} is judged on the "
             "other samples."
         )

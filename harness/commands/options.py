@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,7 +15,6 @@ import click
 from click.core import ParameterSource
 
 from harness.core.errors import ParityError, SuiteError
-from harness.core.text import Line
 
 if TYPE_CHECKING:
     from harness.core.case import Case
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
     from harness.suite.suite import Suite
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-
-_COLOURS = {"good": "green", "bad": "red", "quiet": "bright_black"}
 
 
 class HomePath(click.Path):
@@ -117,9 +113,24 @@ def with_baseline(text: str) -> Callable[[_Command], _Command]:
 
 JUDGED_BY = click.option(
     "--suite",
+    "suites",
+    multiple=True,
     type=HomePath(path_type=Path),
-    help="The suite to judge by; the run's own when left out.",
+    help="The suite to judge by; that in this folder when left out, if the run is of "
+    "it. Repeatable, for a run of several suites.",
 )
+
+
+def loaded_suites(paths: Iterable[Path]) -> list[Suite]:
+    """Return the suites that the option --suite of a finished run names.
+
+    Raises:
+        ParityError: One of them cannot be read.
+
+    """
+    from harness.suite.suite import load_suite
+
+    return [load_suite(path) for path in paths]
 
 
 def case_ids(context: click.Context, _: click.Parameter, begun: str) -> list[str]:
@@ -220,18 +231,6 @@ def new_folder(path: Path) -> Iterator[Path]:
         words = error.strerror or error
         msg = f"{path} cannot be made ({words}); give another with --out."
         raise SuiteError(msg) from error
-
-
-def print_lines(lines: Iterable[Line]) -> None:
-    """Print lines, in colour where colour is allowed."""
-    for line in lines:
-        click.echo(styled(line))
-
-
-def styled(line: Line) -> str:
-    """Return a line, with its colour unless the user has turned colours off."""
-    plain = not sys.stdout.isatty() or os.environ.get("NO_COLOR")
-    return line.text if plain else click.style(line.text, fg=_COLOURS.get(line.tone))
 
 
 def given_again(*names: str) -> str:

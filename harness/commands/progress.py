@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
+from harness.core.shown import shown
 from harness.core.text import count, in_seconds
 from harness.engine.shared import DAMAGED
 
@@ -96,8 +97,8 @@ def step_line(about: str = "") -> Callable[[str], None]:
 
     def say(step: str) -> None:
         if live:
-            shown = f"  {about}{step}"[: max(0, columns() - 1)] if step else ""
-            click.echo(f"\x1b[2K{shown}\r", err=True, nl=False)
+            text = shown(f"  {about}{step}")[: max(0, columns() - 1)] if step else ""
+            click.echo(f"\x1b[2K{text}\r", err=True, nl=False)
 
     return say
 
@@ -163,7 +164,7 @@ class ProgressLines:
                 self._ticker.start()
 
     def line(self, text: str) -> None:
-        """Write a line of the caller above the live line.
+        """Write a line of the caller above the live line; it is made by `styled`.
 
         Raises:
             BrokenPipeError: Nobody reads the stream any more.
@@ -195,7 +196,7 @@ class ProgressLines:
         """Write a lasting line."""
         if self.lasting:
             p, took_s = lane.progress, now_s - lane.since_s
-            about = f"  {p.stage:<10} {p.subject:<34} {p.detail:<34}"
+            about = shown(f"  {p.stage:<10} {p.subject:<34} {p.detail:<34}")
             took = "" if p.on_target else f"{took_s:7.1f} s"
             lead = self._lead()
             self._write(f"{self._clear}{lead}{f'{about} {took}'.rstrip()}{state}\n")
@@ -221,7 +222,7 @@ class ProgressLines:
                     for p, took_s in [(lane.progress, now_s - lane.since_s)]
                     if took_s >= _TICK_S
                 ]
-                text = " · ".join(parts)
+                text = shown(" · ".join(parts))
                 room = self._room() - 3
                 text = text[:room] if room >= _NARROW else ""
                 self._write(f"{_SAVE}{_CLEAR}  {text}{_RESTORE}")

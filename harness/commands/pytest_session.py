@@ -26,8 +26,9 @@ from harness.core.pipeline import MIXED, Tested
 from harness.core.record import WHATS, Key
 from harness.core.runtime import runtimes
 from harness.core.settings import Settings
+from harness.core.shown import sentence, shown, written
 from harness.core.stopping import stopped_by_signals
-from harness.core.text import Line, case_line, wrapped
+from harness.core.text import Line, case_line, one_line, wrapped
 from harness.core.toml_file import did_you_mean
 from harness.engine.run import Asked, Run, header, path_of, within_limit
 from harness.engine.run_folder import RunFolder, costs_of
@@ -113,7 +114,7 @@ class ParitySession:
                 run = self._run(checks[0].suite)
                 run.judge.require((check.case, check.what) for check in checks)
             except ParityError as error:
-                pytest.exit(f"parity: {error}", returncode=CANNOT_TELL)
+                pytest.exit(sentence("parity", error), returncode=CANNOT_TELL)
             cases = list({check.case.id: check.case for check in checks}.values())
             self._waiting[path] = cases
             self._headers[path] = header(run.suite, cases, run.store)
@@ -136,7 +137,7 @@ class ParitySession:
     def _tell_header(self, path: str) -> None:
         """Print what runs of a suite, before its first case."""
         if text := self._headers.pop(path, ""):
-            self._writer.line(text)
+            self._writer.line(shown(text, lines=True))
             self._writer.flush()
 
     def require(self, check: object, node: pytest.Item) -> str:
@@ -156,11 +157,11 @@ class ParitySession:
             verdict = self._run(check.suite).check(check.case, check.what)
         except ParityError as error:
             told.append(("parity.outcome", "error"))
-            return f"{check.id}: {error}"
+            return sentence(check.id, error)
         told += properties_of(verdict)
         if skipped(verdict, self._settings.require):
-            pytest.skip(verdict.reason)
-        return "" if verdict.outcome.passed else verdict.sentence
+            pytest.skip(shown(one_line(verdict.reason)))
+        return "" if verdict.outcome.passed else shown(one_line(verdict.sentence))
 
     def note(self, told: Mapping[str, str]) -> None:
         """Record a check's verdict, in the process that sees all verdicts."""
@@ -189,7 +190,7 @@ class ParitySession:
                 self._writer.line()
             self._tell_header(key[0])
             line = case_line(key[1], checks)
-            self._writer.line(line.text, **_TONES.get(line.tone, {}))
+            self._writer.line(shown(line.text), **_TONES.get(line.tone, {}))
 
     def _run(self, suite: Suite) -> Run:
         path = path_of(suite)
@@ -231,8 +232,13 @@ class ParitySession:
                 argv=["pytest", *map(str, self._config.invocation_params.args)],
                 about={} if part is None else {"shard": part},
             )
-        except ParityError as error:
-            self._lines = list(wrapped(f"✗ {error}", indent=" ", tone="bad"))
+        except (ParityError, KeyboardInterrupt) as error:
+            # pytest would print a traceback of what is stopped here.
+            said = str(error) or (
+                "The run was stopped while its report was written; "
+                f"`parity report {self._open_folder().id}` writes it."
+            )
+            self._lines = list(wrapped(f"✗ {said}", indent=" ", tone="bad"))
             code = CANNOT_TELL
         for store in {
             run.store.root: run.store for run in self._runs.values()
@@ -244,14 +250,14 @@ class ParitySession:
 
     def _suite(self, path: str) -> Suite:
         run = self._runs.get(path)
-        return run.suite if run else load_suite(Path(path))
+        return run.suite if run else load_suite(Path(path).expanduser())
 
     def print_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the summary's lines."""
         if self._lines:
             terminalreporter.section("parity")
         for line in self._lines:
-            terminalreporter.line(line.text, **_TONES.get(line.tone, {}))
+            terminalreporter.line(shown(line.text), **_TONES.get(line.tone, {}))
 
     def close(self) -> None:
         """End child processes, and leave the terminal as it was."""
@@ -261,7 +267,7 @@ class ParitySession:
 
 
 def properties_of(verdict: CaseVerdict) -> list[tuple[str, str]]:
-    """Return a verdict as properties for a JUnit file."""
+    """Return a verdict as properties for a JUnit file, each of one line."""
     found = [
         ("parity.outcome", verdict.outcome.value),
         ("parity.reason", verdict.reason),
@@ -280,7 +286,7 @@ def properties_of(verdict: CaseVerdict) -> list[tuple[str, str]]:
             ("parity.source", row.source),
             ("parity.floors", "" if floors is None else f"{floors:.3g}"),
         ]
-    return found
+    return [(name, written(text, lines=False)) for name, text in found]
 
 
 def check_of(item: pytest.Item) -> Check | None:
@@ -350,7 +356,7 @@ def keep_shard(config: pytest.Config, items: list[pytest.Item]) -> ShardCases | 
             [(path, case) for (path, _), case in cases.items()], costs_of(runs, cases)
         )
     except ParityError as error:
-        msg = f"--parity-shard: {error}"
+        msg = sentence("--parity-shard", error)
         raise pytest.UsageError(msg) from None
     own = set(part["own"])
     _keep(config, items, lambda check: key(check) in own)
@@ -381,14 +387,14 @@ def settings_of(config: pytest.Config) -> Settings:
             if text := option(f"parity_{given}"):
                 parse(text)
         except SpecError as error:
-            msg = f"--parity-{given}: {error}"
+            msg = sentence(f"--parity-{given}", error)
             raise pytest.UsageError(msg) from None
     runs, baseline = _folder(config, "runs"), option("parity_baseline")
     if baseline:
         try:
             found = find_baseline(baselines_beside(Path(runs)), baseline)
         except ParityError as error:
-            msg = f"--parity-baseline: {error}"
+            msg = sentence("--parity-baseline", error)
             raise pytest.UsageError(msg) from None
         baseline = str(found.absolute())
     jobs = option("parity_jobs") or "0"

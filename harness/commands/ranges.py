@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.commands.options import STORE, SUITE, print_lines
+from harness.commands.options import STORE, SUITE
 from harness.core.errors import SuiteError
+from harness.core.shown import print_lines
 from harness.core.text import Line, count, operator
 
 if TYPE_CHECKING:

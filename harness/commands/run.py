@@ -16,11 +16,10 @@ from harness.commands.options import (
     OF_RUN,
     case_ids,
     on_cluster,
-    print_lines,
-    styled,
     with_baseline,
 )
 from harness.core.errors import ParityError
+from harness.core.shown import echo, print_lines, shown, styled
 
 if TYPE_CHECKING:
     from harness.core.memory import Need
@@ -108,7 +107,7 @@ def run(  # one option each
         chosen = tuple(case for case in chosen if (path, case.id) in part["own"])
     if only_list:
         for case in chosen:
-            click.echo(case.id)
+            echo(case.id)
         return 0
     if forecast:
         print_forecast(loaded, chosen, words["store"])
@@ -133,7 +132,7 @@ def run_cases(
     from harness.commands.progress import Course, ProgressLines
     from harness.commands.pytest_session import properties_of
     from harness.core.settings import near
-    from harness.core.text import case_line
+    from harness.core.text import case_line, one_line
     from harness.engine.run import Run, asked_of, header, path_of, within_limit
     from harness.engine.run_folder import RunFolder, costs_of
     from harness.judge.run import of_part
@@ -145,10 +144,11 @@ def run_cases(
 
     progress = ProgressLines(sys.stdout)
     ended = []
+    failed = False
     with Run(suite, settings, folder, progress.tell) as running:
         try:
             running.judge.require((case, w) for case in chosen for w in case.whats)
-            progress.line(header(suite, chosen, running.store))
+            progress.line(shown(header(suite, chosen, running.store), lines=True))
             keys = [(path_of(suite), case.id) for case in chosen]
             costs_s = costs_of(Path(settings.runs), keys)
             progress.course = Course(keys, costs_s)
@@ -170,12 +170,14 @@ def run_cases(
                 raise
             text = "stopped; what ended is judged below"
             if isinstance(error, ParityError):
-                text = f"parity: {error}\nwhat ended is judged below"
+                failed = True
+                text = "what ended is judged below"
+                echo(f"parity: {one_line(str(error))}", err=True)
             elif isinstance(error, BrokenPipeError):
                 text = "parity: nobody reads the output, so the run stopped; "
                 text += f"the report of what ended goes to {near(running.folder.path)}"
             with suppress(OSError):  # nobody may read this either
-                click.echo(text, err=True)
+                echo(text, err=True)
         finally:
             progress.close()
     asked = asked_of(suite, ended)
@@ -188,9 +190,9 @@ def run_cases(
         argv=argv,
         about={} if part is None else {"shard": part},
     )
-    click.echo()
+    echo()
     print_lines([*lines, *within_limit(running.store)])
-    return of_part(code, ended=len(ended) == len(chosen))
+    return of_part(code, ended=len(ended) == len(chosen) and not failed)
 
 
 def print_forecast(suite: Suite, chosen: Sequence[Tested], store: str) -> None:
@@ -206,12 +208,12 @@ def print_forecast(suite: Suite, chosen: Sequence[Tested], store: str) -> None:
     limit = suite.limits.memory_gib
     there = budget_bytes(limit)
     whose = "available" if limit is None else "allowed"
-    click.echo(f"{there / GIB:.1f} GiB {whose}; the largest stage of each case needs")
+    echo(f"{there / GIB:.1f} GiB {whose}; the largest stage of each case needs")
     try:
         for case in chosen:
             needs = list(needs_of(case, TaskStep.ALL, artifacts.weights))
             line = _line(needs, there)
-            click.echo(f"{case.id:<42} {line}")
+            echo(f"{case.id:<42} {line}")
     finally:
         worker_pool.close()
 

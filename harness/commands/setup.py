@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from harness.commands.options import STORE, HomePath, into_folder
+from harness.core.shown import echo
 
 
 @click.command()
@@ -34,7 +35,7 @@ def doctor(app: str, store: str) -> int:
     # pytest also collects a suite in a folder below this one.
     has_suite = any(any(here.glob(f"{below}{FILE}")) for below in ("", "*/", "*/*/"))
     for line in render(findings, has_suite=has_suite):
-        click.echo(line)
+        echo(line)
     return exit_code(findings)
 
 
@@ -49,16 +50,16 @@ def _app(suite: Path, app: str, store: str) -> int:
     label = max(len(finding.check) for finding in findings)
     for finding in findings:
         for line in finding_lines(finding, label=label):
-            click.echo(line)
-    click.echo()
+            echo(line)
+    echo()
     if all(finding.status is Status.OK for finding in findings):
-        click.echo(f"Every file of this suite loads in {app}.")
+        echo(f"Every file of this suite loads in {app}.")
         return PARITY
     if all(finding.status is not Status.FAIL for finding in findings):
-        click.echo(f"It is not known whether every file of this suite loads in {app}.")
+        echo(f"It is not known whether every file of this suite loads in {app}.")
         return CANNOT_TELL
-    click.echo(f"Not every file of this suite loads in {app}.")
-    click.echo("next   parity versions CASE says which versions read it")
+    echo(f"Not every file of this suite loads in {app}.")
+    echo("next   parity versions CASE says which versions read it")
     return NO_PARITY
 
 
@@ -85,16 +86,14 @@ def init(
     from harness.commands.init.write import write_suite
 
     def tell(notice: str) -> None:
-        click.echo(f"note  {notice}")
+        echo(f"note  {notice}")
 
     for path in write_suite(checkpoint, into, force=force, on_notice=tell):
-        click.echo(f"wrote {path}")
+        echo(f"wrote {path}")
     # Files of others have no variants: each is compared as it is.
     if not no_measure and not foreign_onnx_files(checkpoint):
         from harness.commands.init.measure import measure_into
 
-        measure_into(
-            checkpoint, into, store, lambda line: click.echo(f"measured  {line}")
-        )
-    click.echo(f"next  pytest -m parity {shlex.quote(str(into))}")
+        measure_into(checkpoint, into, store, lambda line: echo(f"measured  {line}"))
+    echo(f"next  pytest -m parity {shlex.quote(str(into))}")
     return 0

@@ -14,13 +14,14 @@ from harness.commands.options import (
     JUDGED_BY,
     OF_FINISHED_RUN,
     RUNS,
+    loaded_suites,
     no_such,
     number,
     out_path,
-    print_lines,
     with_baseline,
 )
 from harness.core.errors import ParityError
+from harness.core.shown import echo, print_lines
 from harness.core.whole_file import writing
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def show(  # one option each
     *,
     run_name: str,
     case: str | None,
-    suite: Path | None,
+    suites: tuple[Path, ...],
     runs: str,
     tier: str,
     changes: tuple[str, ...],
@@ -57,17 +58,17 @@ def show(  # one option each
     from harness.engine.run_folder import load_report
     from harness.judge.run import exit_code
     from harness.report.layers import layer_lines, module_lines, samples_of
-    from harness.report.rejudge import facts_of, rejudge
+    from harness.report.rejudge import facts_of, next_steps, rejudge
     from harness.report.summary import summary
-    from harness.suite.suite import load_suite
 
     report = load_report(Path(runs), run_name)
     settings = Settings(runs=runs, tier=tier, changes=changes)
-    again = rejudge(report, settings, load_suite(suite) if suite else None)
+    given = loaded_suites(suites)
+    again = rejudge(report, settings, given)
     if case is None:
-        click.echo(f"run {report.id}")
+        echo(f"run {report.id}")
         print_lines(again.notes)
-        steps = settings.next_steps(report.id, suite)
+        steps = next_steps(report, settings, again, given)
         print_lines(summary(facts_of(report, again, steps)))
         return again.code
     key = _key_of(report, case)
@@ -92,7 +93,7 @@ def show(  # one option each
 def report(  # one option each
     *,
     run_name: str,
-    suite: Path | None,
+    suites: tuple[Path, ...],
     runs: str,
     out: Path | None,
     **words: Any,  # noqa: ANN401  # the settings that are plain text
@@ -100,14 +101,16 @@ def report(  # one option each
     """Write the page of RUN again, judged by other tolerances if given."""
     from harness.core.settings import Settings, near
     from harness.engine.run_folder import load_report
-    from harness.report.rejudge import page_again
+    from harness.report.rejudge import page_again, rejudge
     from harness.report.runs.selection import as_judged
-    from harness.suite.suite import load_suite
 
     found = load_report(Path(runs), run_name)
-    moved = load_suite(suite) if suite else None
     settings = as_judged(found, Settings(runs=runs, **words))
-    click.echo(near(page_again(found, settings, moved, out)))
+    given = loaded_suites(suites)
+    again = rejudge(found, settings, given)
+    if again.elsewhere:
+        print_lines(again.notes)
+    echo(near(page_again(found, settings, again, given, out)))
     return 0
 
 
@@ -117,7 +120,7 @@ def report(  # one option each
 @RUNS
 @with_baseline("Compare the merged run with this reviewed baseline too.")
 def merge(
-    *, names: tuple[str, ...], suite: Path | None, runs: str, baseline: str
+    *, names: tuple[str, ...], suites: tuple[Path, ...], runs: str, baseline: str
 ) -> int:
     """Make one run of all shards of a run: one report, one page, one exit code.
 
@@ -126,7 +129,6 @@ def merge(
     from harness.core.settings import Settings
     from harness.engine.run_folder import RunFolder, load_report
     from harness.report import merge as shards
-    from harness.suite.suite import load_suite
 
     home = Path(runs)
     lines, code = shards.merge(
@@ -134,7 +136,7 @@ def merge(
         Settings(runs=runs, baseline=baseline),
         lambda: RunFolder.create(home.absolute(), datetime.now().astimezone()),
         ["parity", *sys.argv[1:]],
-        load_suite(suite) if suite else None,
+        loaded_suites(suites),
     )
     print_lines(lines)
     return code
@@ -149,7 +151,7 @@ def merge(
     "Where to write it; a file named for the case, in this folder, when left out."
 )
 def nodes(
-    *, run_name: str, case: str, suite: Path | None, runs: str, out: Path | None
+    *, run_name: str, case: str, suites: tuple[Path, ...], runs: str, out: Path | None
 ) -> int:
     """Write the errors of a CASE of RUN as node data for Model Explorer.
 
@@ -160,17 +162,17 @@ def nodes(
     from harness.engine.run_folder import load_report
     from harness.report.layers import node_data
     from harness.report.rejudge import rejudge
-    from harness.suite.suite import load_suite
 
     found = load_report(Path(runs), run_name)
     key = _key_of(found, case)
-    moved = load_suite(suite) if suite else None
-    verdicts = rejudge(found, Settings(runs=runs), moved).verdicts
-    data = node_data([verdict for verdict in verdicts if verdict.key == key])
+    again = rejudge(found, Settings(runs=runs), loaded_suites(suites))
+    data = node_data([verdict for verdict in again.verdicts if verdict.key == key])
     path = out or Path(f"{key[1].replace('/', '+')}.nodes.json")
     with writing(path, "give another with --out"):
         path.write_text(json.dumps(data, allow_nan=False), encoding="utf-8")
-    click.echo(near(path))
+    if again.elsewhere:
+        print_lines(again.notes)
+    echo(near(path))
     return 0
 
 

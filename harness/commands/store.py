@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from harness.commands.options import STORE
 from harness.core.outcome import CANNOT_TELL
+from harness.core.shown import echo
 from harness.core.text import count
 
 if TYPE_CHECKING:
@@ -35,16 +36,14 @@ def store_list(store: str) -> int:
     entries = sorted(opened.entries(), key=lambda entry: entry.used_s)
     total = stored_bytes(entries)
     for entry in entries:
-        used = datetime.fromtimestamp(entry.used_s).astimezone()
-        click.echo(f"{_line(entry)}  used {used:%Y-%m-%d %H:%M}  {_about(entry.key)}")
+        echo(f"{_line(entry)}  used {_when(entry.used_s)}  {_about(entry.key)}")
     for made in environments(opened.root):
-        used = datetime.fromtimestamp(made.used_s).astimezone()
         total += made.size_bytes
-        click.echo(
+        echo(
             f"{'versions':<12} {'':<12} {made.size_bytes / 2**20:>9.1f} MB"
-            f"  used {used:%Y-%m-%d %H:%M}  {made.path.name}"
+            f"  used {_when(made.used_s)}  {made.path.name}"
         )
-    click.echo(f"{total / 2**20:,.1f} MB in {opened.root}")
+    echo(f"{total / 2**20:,.1f} MB in {opened.root}")
     return 0
 
 
@@ -53,11 +52,22 @@ def _line(entry: Entry) -> str:
     return f"{entry.kind:<12} {entry.key_digest[:12]} {size:>9.1f} MB"
 
 
-def _about(key: Any) -> str:  # noqa: ANN401  # the key of any kind
+def _when(time_s: float) -> str:
+    """Return a time for people to read; a file may have one of any year."""
+    try:
+        return f"{datetime.fromtimestamp(time_s).astimezone():%Y-%m-%d %H:%M}"
+    except (OverflowError, ValueError, OSError):
+        return "at no time"
+
+
+def _about(key: Mapping[str, object]) -> str:
+    """Return the component's name, and the variant, as far as a key has them."""
     component = key.get("component", "")
-    if isinstance(component, dict):
-        component = component["recipe"]["name"]
-    return " ".join(str(part) for part in (component, key.get("kind", "")) if part)
+    for part in ("recipe", "name"):
+        if isinstance(component, dict):
+            component = component.get(part, "")
+    parts = (component, key.get("kind", ""))
+    return " ".join(part for part in parts if isinstance(part, str) and part)
 
 
 @store.command("verify")
@@ -69,9 +79,9 @@ def store_verify(store: str) -> int:
     for finding in findings:
         done = "removed" if finding.removed else "still there"
         done = f"moved to {finding.aside}" if finding.aside else done
-        click.echo(f"✗ {finding.problem} ({done})")
+        echo(f"✗ {finding.problem} ({done})")
     sound = count(len(list(opened.entries())), "sound entry")
-    click.echo(f"{sound} in {opened.root}")
+    echo(f"{sound} in {opened.root}")
     return 2 if findings else 0
 
 
@@ -100,7 +110,7 @@ def store_prune(store: str, max_gb: float | None) -> int:
     if opened.shared is not None:
         removed = opened.shared.prune(most)
         freed = sum(entry.size_bytes for entry in removed) / 2**20
-        click.echo(f"removed {count(len(removed), 'entry')}, {freed:,.1f} MB")
+        echo(f"removed {count(len(removed), 'entry')}, {freed:,.1f} MB")
         return 0
     gone = prune_environments(opened, most)
     rest_bytes = sum(one.size_bytes for one in environments(opened.root))
@@ -116,8 +126,8 @@ def store_push(url: str, store: str) -> int:
     entries = list(_open_store(store).entries())
     for entry in entries:
         target.push(entry)
-        click.echo(_line(entry))
-    click.echo(f"{url} has {count(len(entries), 'entry')} of this store")
+        echo(_line(entry))
+    echo(f"{url} has {count(len(entries), 'entry')} of this store")
     return 0
 
 
@@ -133,9 +143,9 @@ def store_pull(url: str) -> int:
     fetched = []
     for entry in opened.pull():
         fetched.append(entry)
-        click.echo(_line(entry))
+        echo(_line(entry))
     size = sum(entry.size_bytes for entry in fetched) / 2**20
-    click.echo(f"fetched {count(len(fetched), 'entry')}, {size:,.1f} MB")
+    echo(f"fetched {count(len(fetched), 'entry')}, {size:,.1f} MB")
     return 0
 
 
@@ -166,7 +176,7 @@ def store_clear(store: str, days: int | None, *, yes: bool) -> int:
 
     opened = _open_store(store)
     if days is None and not yes:
-        click.echo(f"Everything in {opened.root} would go; --yes says that it may.")
+        echo(f"Everything in {opened.root} would go; --yes says that it may.")
         return CANNOT_TELL
     spared_s = (days or 0) * 86_400.0
     gone = prune_environments(opened, -1, spared_s=spared_s)
@@ -180,9 +190,9 @@ def _say(
 
     for made in gone:
         size = made.size_bytes / 2**20
-        click.echo(f"removed the environment {made.path.name}, {size:,.1f} MB")
+        echo(f"removed the environment {made.path.name}, {size:,.1f} MB")
     left = stored_bytes(opened.entries()) / 2**20
-    click.echo(f"removed {count(len(removed), 'entry')}; {left:,.1f} MB are left")
+    echo(f"removed {count(len(removed), 'entry')}; {left:,.1f} MB are left")
     return 0
 
 

@@ -18,7 +18,9 @@ import click
 
 from harness.commands.options import HomePath
 from harness.core.errors import SpecError
+from harness.core.permissions import make_folders
 from harness.core.program import run_program
+from harness.core.shown import echo
 from harness.core.whole_file import writing
 
 if TYPE_CHECKING:
@@ -100,7 +102,7 @@ def make(
     folder = (into or local_root() / "targets" / arch).absolute()
     wanted = _wanted(chosen)
     with writing(folder.parent, "give another with --into"):
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(folder.parent)
     # Another command that makes the same machine waits, and then finds it made.
     with (
         FileLock(f"{folder}.lock"),
@@ -131,9 +133,11 @@ def make(
         except SpecError as error:
             said = f"{one.title} {error}"
         for line in said.splitlines():
-            click.echo(f"  {line}")
-    click.echo("next  put this into parity.toml, and the name into `targets`:")
-    click.echo(f'\n[target.{cpu}]\ncommand = ["{script}"]')
+            echo(f"  {line}")
+    echo("next  put this into parity.toml, and the name into `targets`:")
+    echo()
+    echo(f"[target.{cpu}]")
+    echo(f'command = ["{script}"]')
     return 0
 
 
@@ -198,7 +202,7 @@ def _make_system(folder: Path, arch: str, root: Path | None, scratch: Path) -> N
     made.mkdir()
     if not has_emulator:
         host = run_program(["dpkg", "--print-architecture"], "dpkg does not answer")
-        click.echo("fetching the emulator (qemu-user-static)")
+        echo("fetching the emulator (qemu-user-static)")
         for package in _packages(host, ["qemu-user-static"], scratch, alone=True):
             _unpack(package, scratch / "emulator")
         (scratch / "emulator" / "usr" / "bin" / EMULATOR).rename(made / EMULATOR)
@@ -206,7 +210,7 @@ def _make_system(folder: Path, arch: str, root: Path | None, scratch: Path) -> N
         _python(root)
         (made / "root").symlink_to(root)
     else:
-        click.echo(f"fetching a Python of {arch}")
+        echo(f"fetching a Python of {arch}")
         for package in _packages(arch, _PACKAGES, scratch):
             _unpack(package, made / "root")
     # A folder that appears by one rename is whole.
@@ -237,7 +241,7 @@ def _put_wheels(
     """Put wheels into a machine's folder, unless it has those versions."""
     from packaging.utils import canonicalize_name
 
-    from harness.engine.environments import pip_command
+    from harness.engine.environments import at_home, pip_command
 
     packages, made = folder / "packages", scratch / "packages"
     has = {
@@ -250,13 +254,13 @@ def _put_wheels(
     ):
         return
     wheels = [f"{name}=={one}" if one else name for name, one in wanted.items()]
-    click.echo(f"fetching wheels: {', '.join(wheels)}")
+    echo(f"fetching wheels: {', '.join(wheels)}")
     platforms = [f"--platform={name}_aarch64" for name in _PLATFORMS]
     pip = [*pip_command(), "install", "--quiet", "--no-deps"]
     pip += ["--no-compile", "--only-binary=:all:", "--implementation=cp", *platforms]
     pip += [f"--python-version={python.name.removeprefix('python')}"]
     pip += [f"--target={made}", *wheels]
-    run_program(pip, f"wheels for {arch} cannot be fetched")
+    run_program(pip, f"wheels for {arch} cannot be fetched", at_home())
     with suppress(FileNotFoundError):
         packages.rename(scratch / "old")
     made.rename(packages)

@@ -9,15 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from harness.commands.options import (
-    OF_CASE,
-    judged_case,
-    on_cluster,
-    print_lines,
-)
+from harness.commands.options import OF_CASE, judged_case, on_cluster
 from harness.commands.progress import step_line
 from harness.core.case import AT, Target
 from harness.core.errors import SpecError
+from harness.core.shown import echo, print_lines
 from harness.core.whole_file import writing
 
 if TYPE_CHECKING:
@@ -103,12 +99,14 @@ def versions(  # one option each
     say("")
     found = [answer for version in tried for answer in answers[version]]
     title = f"{one.id} in {len(tried)} of {len(there)} versions of {declared.title}"
-    click.echo(f"{title}\n")
+    echo(title)
+    echo()
     print_lines(version_lines(found))
     path = Path("reports", f"versions-{one.id.replace('/', '-')}.html")
     with writing(path, "run it in another folder"):
         write_versions(title, found, path)
-    click.echo(f"\npage  {near(path)}")
+    echo()
+    echo(f"page  {near(path)}")
     return code_of(found)
 
 

@@ -80,6 +80,19 @@ def check_name(kind: str, name: str) -> None:
         raise SpecError(msg)
 
 
+NO_SYMBOLS = ("layers",)
+"""Words that are no symbol, because a table of sizes has a key of that name."""
+
+
+def is_symbol(text: str) -> bool:
+    """Whether a text can stand for a size in a shape and in a suite.
+
+    >>> is_symbol("height"), is_symbol("batch size"), is_symbol("2*n"), is_symbol("")
+    (True, False, False, False)
+    """
+    return text.isidentifier() and text not in NO_SYMBOLS and len(text) <= LONGEST
+
+
 def base_variant(how: str) -> str:
     """Return a variant's name without its target and precision.
 
@@ -289,6 +302,7 @@ class ExportSettings:
     dynamic: tuple[str, ...] = ("batch",)
     external_data: bool = False
     attention: str = ""
+    keep_paths: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -21,7 +21,6 @@ A recorded comparison can be judged again under any rtol of this grid, without t
 arrays. At rtol 0 the required atol is the largest error."""
 
 _UNMEASURED = (math.nan,) * len(RTOL_GRID)
-_NONFINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,46 +207,6 @@ def _column(values: list[Any]) -> list[Any]:
     return [strict(value) for value in values]
 
 
-def from_columns(
-    columns: Mapping[str, Sequence[Any]], names: Sequence[str] = FIELDS
-) -> list[Comparison]:
-    """Return the comparisons that `to_columns` wrote.
-
-    Raises:
-        SpecError: A field is missing or unknown.
-        ValueError: A field has a value that is not allowed, or columns differ in
-            length.
-
-    """
-    check_fields("comparison", names, columns)
-    for picture in filter(None, columns.get("picture", ())):
-        check_fields("picture", Picture.__slots__, picture)
-    rows = [
-        dict(zip(columns, row, strict=True))
-        for row in zip(*columns.values(), strict=True)
-    ]
-    # msgspec reads "nan" as a number where a field is declared as a number, and as
-    # text elsewhere.
-    return msgspec.convert(rows, list[Comparison], strict=False)
-
-
-def check_fields(noun: str, names: Iterable[str], data: Mapping[str, Any]) -> None:
-    """Refuse JSON whose fields differ from the expected ones.
-
-    Raises:
-        SpecError: A field is missing or unknown.
-
-    """
-    wanted = set(names)
-    if wanted != data.keys():
-        missing, unknown = sorted(wanted - data.keys()), sorted(data.keys() - wanted)
-        msg = (
-            f"A {noun} has other fields: missing {missing}, unknown {unknown}. "
-            "Record the run again."
-        )
-        raise SpecError(msg)
-
-
 def strict(value: object) -> Any:  # noqa: ANN401  # what JSON holds
     """Return a value as strict JSON: text stands for ``nan`` and ``inf``."""
     if isinstance(value, float) and not math.isfinite(value):
@@ -258,15 +217,4 @@ def strict(value: object) -> Any:  # noqa: ANN401  # what JSON holds
         return {str(name): strict(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
         return [strict(entry) for entry in value]
-    return value
-
-
-def numbers(value: Any) -> Any:  # noqa: ANN401  # what JSON holds
-    """Return what `strict` wrote, with text for ``nan`` and ``inf`` as numbers."""
-    if isinstance(value, str):
-        return _NONFINITE.get(value, value)
-    if isinstance(value, dict):
-        return {name: numbers(entry) for name, entry in value.items()}
-    if isinstance(value, list):
-        return [numbers(entry) for entry in value]
     return value

@@ -181,9 +181,18 @@ def _git_state(folder: Path) -> tuple[str, bool]:
     commit = printed("git", "-C", str(folder), "rev-parse", "--verify", "-q", "HEAD")
     if not commit:
         return "", False
-    # Untracked files do not count, as in `git describe --dirty`.
+    # The folder may have been downloaded, with settings that name programs to run.
+    filters = printed(
+        *("git", "-C", str(folder), "config", "--show-scope"),
+        *("--get-regexp", r"^filter\..*\.(clean|process)$"),
+    )
+    if any(line.startswith(("local", "worktree")) for line in filters.splitlines()):
+        return commit, True  # only with them git could say more
     changes = printed(
-        "git", "-C", str(folder), "status", "--porcelain", "--untracked-files=no"
+        *("git", "--no-optional-locks", "-C", str(folder)),
+        *("-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}"),
+        # Untracked files do not count, as in `git describe --dirty`.
+        *("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty"),
     )
     return commit, bool(changes)
 

@@ -12,6 +12,9 @@ from harness.core.onnx_header import lacking_onnx, read_header
 from harness.core.outcome import Outcome
 from harness.core.runtime import OwnFormat, formats, resolve
 
+_OURS = ("entry.json", "graph.onnx", "model.onnx", "names.json", "probes.json")
+"""Files of an entry of the store that a foreign model's weights lie beside."""
+
 _FICLONE = 0x40049409
 """Linux request number that lets a file share another file's disk blocks until one of
 the two is written."""
@@ -33,19 +36,36 @@ def weight_files(path: Path, kind: str) -> tuple[str, ...]:
         return (beside,) if (path.parent / beside).is_file() else ()
     files = read_header(path).files
     for name in files:
-        if Path(name).is_absolute() or ".." in Path(name).parts:
-            msg = (
-                f"{path} keeps weights in {name!r}, outside its own folder; save it "
-                "again with its weights beside it."
-            )
-            raise SuiteError(msg)
+        check_inside(path, name)
         if not (path.parent / name).is_file():
             msg = (
                 f"{path} keeps weights in {name!r}, which is not there; copy it "
                 f"to {path.parent}."
             )
             raise SuiteError(msg)
+        if name in _OURS:
+            msg = (
+                f"{path} keeps weights in {name!r}, a name that the store gives to a "
+                "file of its own; save it again with another name for its weights."
+            )
+            raise SuiteError(msg)
     return files
+
+
+def check_inside(path: Path, name: str) -> None:
+    """Refuse weights that a link puts outside the folder of the file at `path`.
+
+    Raises:
+        SuiteError: The file called `name` leads elsewhere.
+
+    """
+    home, held = path.parent.resolve(), (path.parent / name).resolve()
+    if not held.is_relative_to(home):
+        msg = (
+            f"{path} keeps weights in {name!r}, a link to {held}, which is outside its "
+            f"own folder; copy that file to {path.parent}."
+        )
+        raise SuiteError(msg)
 
 
 def check_whole(path: Path, kind: str, subject: str) -> None:

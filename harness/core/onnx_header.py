@@ -8,6 +8,7 @@ process. Weights in other files are not read.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
@@ -15,9 +16,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.core.errors import SuiteError
+from harness.core.received import DamagedError, read_bytes
+from harness.core.text import shortened
 
 if TYPE_CHECKING:
     import onnx
+
+PROTO_BYTES = 2 << 30
+"""Largest size of an ONNX file without its external data."""
+
+_MOST_BYTES = 1 << 46
+"""Bytes of a tensor that no machine holds."""
+
+_LONGEST_NAME = 255
+"""Most bytes of a file's name, on the usual file systems."""
+
+_SHOWN = 80
+"""Most characters of a name in a message."""
 
 _HALVES = (10, 16)
 _BITS = {
@@ -112,8 +127,12 @@ class Header:
 def read_header(path: Path) -> Header:
     """Return the inputs and outputs of the ONNX file at `path`.
 
+    The result is checked: names are text, sizes can be, each node reads and makes as
+    many values as its operator must, and each file with weights lies in the folder of
+    the ONNX file. Code that reads the graph may rely on that.
+
     Raises:
-        SuiteError: The file is not there, or is no ONNX file.
+        SuiteError: The file is not there, is no ONNX file, or is damaged.
 
     """
     try:
@@ -129,16 +148,22 @@ def _read(path: Path, _size: int, _changed: int) -> Header:
     import onnx
     from google.protobuf.message import DecodeError
 
+    model = onnx.ModelProto()
     try:
-        model = onnx.load(path, format="protobuf", load_external_data=False)
-    except (OSError, DecodeError) as error:
+        model.ParseFromString(read_bytes(path, PROTO_BYTES))
+    except (OSError, DamagedError, DecodeError) as error:
         msg = f"{path} is no ONNX file, or is cut short ({error})."
         raise SuiteError(msg) from None
     if not model.graph.output:
         what = "graph" if not model.HasField("graph") else "output in its graph"
         msg = f"{path} is no ONNX file, or is cut short (it holds no {what})."
         raise SuiteError(msg)
-    return _header(model)
+    try:
+        _check(model)
+        return _header(model)
+    except DamagedError as error:
+        msg = f"{path} is damaged: {error}. Fetch it again, or export the model again."
+        raise SuiteError(msg) from None
 
 
 def _header(model: onnx.ModelProto) -> Header:
@@ -149,23 +174,27 @@ def _header(model: onnx.ModelProto) -> Header:
     tensors = [*_tensors(graph)]
     for function in model.functions:
         tensors += _in_nodes(function.node)
+    external = tuple(_external(one) for one in tensors if _is_external(one))
     return Header(
         inputs=inputs,
         outputs=tuple(map(port_of, graph.output)),
-        files=weight_files(graph),
+        files=tuple(dict.fromkeys(one.location for one in external)),
         half_bytes=sum(
             2 * prod(tensor.dims)
             for tensor in graph.initializer
             if tensor.data_type in _HALVES
         ),
         rows=_rows_looked_up(graph, [port.name for port in inputs]),
-        external=tuple(_external(tensor) for tensor in tensors if tensor.external_data),
+        external=external,
     )
 
 
 def weight_files(graph: onnx.GraphProto) -> tuple[str, ...]:
-    """Return the names of the files beside a graph that hold its weights."""
-    files = (_external_data(tensor).get("location", "") for tensor in graph.initializer)
+    """Return the names of the files beside a graph that hold its weights.
+
+    The graph is one of `read_header`, or made by the harness.
+    """
+    files = (_external_data(one).get("location", "") for one in _tensors(graph))
     return tuple(filter(None, dict.fromkeys(files)))
 
 
@@ -227,6 +256,10 @@ def _in_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
                 yield from _tensors(graph)
 
 
+def _is_external(tensor: onnx.TensorProto) -> bool:
+    return bool(tensor.external_data) or tensor.data_location == tensor.EXTERNAL
+
+
 def _external_data(tensor: onnx.TensorProto) -> dict[str, str]:
     return {entry.key: entry.value for entry in tensor.external_data}
 
@@ -237,11 +270,143 @@ def _external(tensor: onnx.TensorProto) -> ExternalTensor:
     return ExternalTensor(
         name=tensor.name,
         dims=tuple(tensor.dims),
-        location=about.get("location", ""),
-        offset=int(about.get("offset") or 0),
-        length=int(about.get("length") or due),
+        location=_location(tensor, about.get("location", "")),
+        offset=_bytes(tensor, "offset", about.get("offset") or "0"),
+        length=_bytes(tensor, "length", about.get("length") or str(due)),
         due_bytes=due,
     )
+
+
+def _location(tensor: onnx.TensorProto, said: str) -> str:
+    """Return the path of a file with weights, which must lie in the model's folder.
+
+    Raises:
+        DamagedError: It leads elsewhere, or no file can have that name.
+
+    """
+    parts = re.split(r"[/\\]", said)
+    long = max(len(part.encode(errors="replace")) for part in parts) > _LONGEST_NAME
+    away = ".." in parts or not parts[0] or re.match(r"[A-Za-z]:", said)
+    if away or long or "\0" in said:
+        what = "outside its own folder" if away else "which no file can be called"
+        what = what if said else "a file without a name"
+        msg = f"the tensor {_cut(tensor.name)} is kept in {_cut(said)}, {what}"
+        raise DamagedError(msg)
+    return said
+
+
+def _bytes(tensor: onnx.TensorProto, key: str, said: str) -> int:
+    if not re.fullmatch(r"-?[0-9]{1,18}", said):
+        msg = f"the {key} of tensor {_cut(tensor.name)} is {_cut(said)}, and no number"
+        raise DamagedError(msg)
+    return int(said)
+
+
+def _check(model: onnx.ModelProto) -> None:
+    """Refuse a graph that nothing can run, and that code which reads it relies on.
+
+    Raises:
+        DamagedError: A name is no text, a size cannot be, or a node has fewer inputs or
+            outputs than its operator.
+
+    """
+    opsets = {one.domain: one.version for one in model.opset_import}
+    _check_graph(model.graph, opsets)
+    for function in model.functions:
+        _check_texts("function", (function.name, function.domain))
+        own = {one.domain: one.version for one in function.opset_import}
+        for node in function.node:
+            _check_node(node, own or opsets)
+
+
+def _check_graph(graph: onnx.GraphProto, opsets: Mapping[str, int]) -> None:
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        _check_texts("value", (value.name,))
+        sizes = value.type.tensor_type.shape.dim
+        _check_texts("axis", (dim.dim_param for dim in sizes))
+        # Some exporters write -1 for an open axis.
+        _check_sizes(value.name, [max(dim.dim_value, 0) for dim in sizes], 64)
+    parts = [(one.values, one.indices) for one in graph.sparse_initializer]
+    for tensor in (*graph.initializer, *(one for pair in parts for one in pair)):
+        _check_tensor(tensor)
+    for node in graph.node:
+        _check_node(node, opsets)
+
+
+def _check_node(node: onnx.NodeProto, opsets: Mapping[str, int]) -> None:
+    names = (node.name, node.op_type, node.domain, *node.input, *node.output)
+    _check_texts("node", (*names, *(one.name for one in node.attribute)))
+    domain = node.domain if node.domain != "ai.onnx" else ""
+    least_in, least_out = _least(node.op_type, domain, opsets.get(domain, 0))
+    for count, least, what in (
+        (len(node.input), least_in, "reads"),
+        (len(node.output), max(least_out, 1), "makes"),
+    ):
+        if count < least:
+            msg = (
+                f"the node {_cut(node.name)} ({_cut(node.op_type)}) {what} {count} "
+                f"values, and its operator {what} {least} at least"
+            )
+            raise DamagedError(msg)
+    if node.op_type == "Constant" and not node.attribute:
+        msg = f"the node {_cut(node.name)} (Constant) has no value"
+        raise DamagedError(msg)
+    for attribute in node.attribute:
+        if attribute.HasField("t"):
+            _check_tensor(attribute.t)
+        for tensor in attribute.tensors:
+            _check_tensor(tensor)
+        inner = (attribute.g,) if attribute.HasField("g") else attribute.graphs
+        for graph in inner:
+            _check_graph(graph, opsets)
+
+
+@functools.cache
+def _least(operator: str, domain: str, version: int) -> tuple[int, int]:
+    """Return how many inputs and outputs an operator has at least; 0 if not known."""
+    from onnx import defs
+
+    try:
+        version = version or defs.onnx_opset_version()
+        schema = defs.get_schema(operator, version, domain)
+    except Exception:  # noqa: BLE001  # onnx's own error is no public class
+        return 0, 0
+    return schema.min_input, schema.min_output
+
+
+def _check_tensor(tensor: onnx.TensorProto) -> None:
+    _check_texts("tensor", (tensor.name,))
+    for entry in tensor.external_data:
+        _check_texts("external data", (entry.key, entry.value))
+    bits = _BITS.get(tensor.data_type, 0)
+    _check_sizes(tensor.name, tensor.dims, bits or 8)
+    if bits and tensor.HasField("raw_data") and not _is_external(tensor):
+        due, there = -(-prod(tensor.dims) * bits // 8), len(tensor.raw_data)
+        if due != there:
+            msg = (
+                f"the tensor {_cut(tensor.name)} has {there:,} bytes, and its shape "
+                f"{list(tensor.dims)} needs {due:,}"
+            )
+            raise DamagedError(msg)
+
+
+def _check_sizes(name: str, sizes: Iterable[int], bits: int) -> None:
+    sizes = list(sizes)
+    if min(sizes, default=0) < 0 or prod(filter(None, sizes)) * bits // 8 > _MOST_BYTES:
+        msg = f"{_cut(name)} has the shape {sizes}, which no tensor can have"
+        raise DamagedError(msg)
+
+
+def _check_texts(what: str, texts: Iterable[object]) -> None:
+    """Refuse what protobuf returns for a text that is no UTF-8."""
+    for text in texts:
+        if not isinstance(text, str):
+            msg = f"a {what} has the name {text!r:.60}, which is no text"
+            raise DamagedError(msg)
+
+
+def _cut(name: str) -> str:
+    return repr(shortened(name, _SHOWN))
 
 
 def lacking_onnx(path: Path) -> str:

@@ -11,10 +11,11 @@ import getpass
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache, lru_cache, partial
 from pathlib import Path
+from typing import Any
 
 _SEP = r"(?:/|\\{1,4}|%(?:25)*(?:2F|5C))"
 """What stands between parts of a path; backslashes may be doubled, as in JSON."""
@@ -161,6 +162,30 @@ def public(text: str, root: Path | None = None) -> str:
     text = _MODULE.sub(r"\1", _INSTALLED.sub("", text))
     user = _user()
     return user.sub(r"\1$USER", text) if user else text
+
+
+def public_values(value: Any) -> Any:  # noqa: ANN401  # what JSON holds
+    """Return JSON values with each text as `public`; names of fields stay.
+
+    >>> public_values({"cache_dir": "/home/ann/cache", "threads": 4, "flags": ("-x",)})
+    {'cache_dir': '~/cache', 'threads': 4, 'flags': ('-x',)}
+    """
+    if isinstance(value, str):
+        return public(value)
+    if isinstance(value, Mapping):
+        return {name: public_values(one) for name, one in value.items()}
+    if isinstance(value, tuple):
+        return tuple(public_values(one) for one in value)
+    return [public_values(one) for one in value] if isinstance(value, list) else value
+
+
+def with_tilde(path: Path) -> str:
+    """Return a path for a file that may be sent; `Path.expanduser` reads it here."""
+    with suppress(RuntimeError, ValueError):  # no home, or a path outside it
+        home = Path.home()
+        if home.parts[1:]:
+            return str(Path("~", path.relative_to(home)))
+    return str(path)
 
 
 def without_paths(text: str) -> str:

@@ -7,6 +7,7 @@ with one clause. The caller knows what the file is, and makes a sentence of it.
 
 from __future__ import annotations
 
+import lzma
 import stat
 import struct
 import tokenize
@@ -24,10 +25,13 @@ T = TypeVar("T")
 TEXT_BYTES = 512 << 20
 """Largest size of a JSON file: a report of all values of a large run has 100 MB."""
 
+_XZ_MEMORY = 128 << 20
+"""Memory of a reader of ``.xz``, in bytes; what `lzma` writes by itself needs 9 MB."""
+
 _BROKEN = (
     *(OSError, ValueError, TypeError, KeyError, EOFError, RuntimeError, SyntaxError),
     *(MemoryError, NotImplementedError, struct.error, tokenize.TokenError),
-    *(zipfile.BadZipFile, zlib.error),
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError),
 )
 """Errors of Python's and NumPy's readers for a file that is damaged."""
 
@@ -87,21 +91,44 @@ def read_bytes(path: Path, most_bytes: int = TEXT_BYTES) -> bytes:
     return content
 
 
-def decode(content: bytes | str, kind: type[T]) -> T:
+def unpacked(content: bytes, most_bytes: int) -> bytes:
+    """Return what an ``.xz`` file holds, which may be at most `most_bytes`.
+
+    Raises:
+        DamagedError: It is no such file, is cut short, or holds more.
+
+    """
+    with in_a_clause():
+        reader = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY)
+        made = reader.decompress(content, max_length=most_bytes + 1)
+    if len(made) > most_bytes:
+        msg = f"it unpacks to more than {most_bytes:,} bytes"
+        raise DamagedError(msg)
+    if not reader.eof or reader.unused_data:
+        msg = "it is cut short" if not reader.eof else "something follows its end"
+        raise DamagedError(msg)
+    return made
+
+
+def decode(content: bytes | str, kind: type[T], *, words: bool = False) -> T:
     """Return JSON as a value of a type that msgspec can check.
 
     Numbers are finite, and the nesting is bounded. A field that the type does not
-    declare is left out, so that nothing can be passed on without a check.
+    declare is left out, so that nothing can be passed on without a check. With `words`
+    a number may be written as text: ``"nan"``, ``"inf"`` and ``"-inf"`` have no other
+    form in JSON.
 
     Raises:
         DamagedError: The text is no JSON, or has another type. The clause says where.
 
     """
     with in_a_clause():
-        return msgspec.json.decode(content, type=kind)
+        return msgspec.json.decode(content, type=kind, strict=not words)
 
 
-def read_json(path: Path, kind: type[T], most_bytes: int = TEXT_BYTES) -> T:
+def read_json(
+    path: Path, kind: type[T], most_bytes: int = TEXT_BYTES, *, words: bool = False
+) -> T:
     """Return a JSON file as a value of a type that msgspec can check; see `decode`.
 
     Raises:
@@ -109,15 +136,15 @@ def read_json(path: Path, kind: type[T], most_bytes: int = TEXT_BYTES) -> T:
         DamagedError: It is too large, no JSON, or has another type.
 
     """
-    return decode(read_bytes(path, most_bytes), kind)
+    return decode(read_bytes(path, most_bytes), kind, words=words)
 
 
-def convert(value: object, kind: type[T]) -> T:
-    """Return JSON values as a value of a type that msgspec can check.
+def convert(value: object, kind: type[T], *, words: bool = False) -> T:
+    """Return JSON values as a value of a type that msgspec can check; see `decode`.
 
     Raises:
         DamagedError: The values have another type. The clause says where.
 
     """
     with in_a_clause():
-        return msgspec.convert(value, kind)
+        return msgspec.convert(value, kind, strict=not words)

@@ -17,12 +17,11 @@ from harness.core.comparison import (
     BRIEF_FIELDS,
     FIELDS,
     Comparison,
-    check_fields,
-    from_columns,
-    numbers,
     strict,
     to_columns,
 )
+from harness.core.received import convert, read_json
+from harness.core.record_form import BriefCaseForm, CaseForm, columns
 from harness.core.whole_file import write_whole
 
 LAYERS = "layers"
@@ -257,33 +256,40 @@ class CaseRecord:
         """Return what `to_json` wrote.
 
         Raises:
-            SpecError: A probe or a row has other fields.
+            DamagedError: The data has another form. The clause says where.
 
         """
-        names, measured = _COLUMNS[brief]
-        check_fields("probe", names, data["probes"])
-        probes = [
-            dict(zip(data["probes"], probe, strict=True))
-            for probe in zip(*data["probes"].values(), strict=True)
-        ]
-        for probe in probes:
-            probe["parents"] = tuple(probe.get("parents", ()))
-        columns = dict(data["rows"])
-        rows = zip(
-            columns.pop("sample"),
-            columns.pop("probe"),
-            from_columns(columns, measured),
-            strict=True,
-        )
-        rest = {name: value for name, value in data.items() if name != "probes"}
-        rest |= {name: numbers(rest[name]) for name in _MEASURES}
-        rest |= {name: tuple(rest[name]) for name in _TUPLES}
-        rest["failure"] = Failure(**data["failure"]) if data["failure"] else None
-        rest["rows"] = tuple(
-            Row(sample=sample, comparison=comparison, **probes[at])
-            for sample, at, comparison in rows
-        )
-        return cls(**rest)
+        if brief:
+            return cls.of(convert(data, BriefCaseForm, words=True))
+        return cls.of(convert(data, CaseForm, words=True))
+
+    @classmethod
+    def of(cls, form: CaseForm | BriefCaseForm) -> CaseRecord:
+        """Return the record that has this JSON form."""
+        told = {
+            name: getattr(form, name)
+            for name in form.__struct_fields__
+            if name not in {"failure", "probes", "rows"}
+        }
+        if failed := form.failure:
+            told["failure"] = Failure(
+                outcome=failed.outcome.value, message=failed.message, log=failed.log
+            )
+        return cls(**told, rows=tuple(_rows(form)))
+
+
+def _rows(form: CaseForm | BriefCaseForm) -> Iterator[Row]:
+    """Yield the rows of a record's tables, whose columns have equal lengths."""
+    table = columns(form.probes)
+    probes = [
+        dict(zip(table, values, strict=True))
+        for values in zip(*table.values(), strict=True)
+    ]
+    table = columns(form.rows)
+    samples, at = table.pop("sample"), table.pop("probe")
+    for sample, probe, *values in zip(samples, at, *table.values(), strict=True):
+        comparison = Comparison(**dict(zip(table, values, strict=True)))
+        yield Row(sample=sample, comparison=comparison, **probes[probe])
 
 
 _ABOUT = tuple(name for name in Row.__slots__ if name not in {"sample", "comparison"})
@@ -292,9 +298,6 @@ _COLUMNS = {
     True: (("what", "probe", "module"), BRIEF_FIELDS),
 }
 """The columns of probes and of comparisons, for a full and for a brief record."""
-
-_MEASURES = ("observer_max_abs", "contract", "rewrite_max_abs", "pipeline")
-_TUPLES = ("contract", "stand_ins", "too_large", "graphs")
 
 
 def coverage_share(record: CaseRecord) -> float:
@@ -367,8 +370,14 @@ def save_record(record: CaseRecord, path: Path) -> None:
 
 
 def load_record(path: Path) -> CaseRecord:
-    """Return the record that `save_record` wrote."""
-    return CaseRecord.from_json(msgspec.json.decode(path.read_bytes()))
+    """Return the record that `save_record` wrote.
+
+    Raises:
+        OSError: The file cannot be read.
+        DamagedError: It has another form. The clause says where.
+
+    """
+    return CaseRecord.of(read_json(path, CaseForm, words=True))
 
 
 def added(

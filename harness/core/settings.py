@@ -70,9 +70,11 @@ class NextSteps:
 
     def _of(self, suite: str) -> str:
         """Return the option that names a suite; empty for the suite in this folder."""
-        path = Path(suite)
-        if self.suite or not suite or path == Path.cwd() / SUITE_FILE:
+        if self.suite or not suite:
             return self.suite
+        path = Path(suite).expanduser()
+        if path == Path.cwd() / SUITE_FILE:
+            return ""
         named = path.parent if path.name == SUITE_FILE else path
         return f" --suite {shlex.quote(near(named))}"
 
@@ -113,10 +115,10 @@ class Settings:
     on: str = ""
     isolate: bool = False
 
-    def next_steps(self, run: str, suite: Path | None = None) -> NextSteps:
+    def next_steps(self, run: str, *suites: Path) -> NextSteps:
         """Return the options that give the next commands the same settings.
 
-        `suite` is given if it replaces the run's own.
+        `suites` are given if they replace the run's own.
         """
         changes = "".join(f" --set {shlex.quote(change)}" for change in self.changes)
         running = {
@@ -133,7 +135,7 @@ class Settings:
             judged=(f" --tier {self.tier}" if self.tier else "") + changes,
             runs="" if runs == RUNS else f" --runs {shlex.quote(runs)}",
             store=f" --store {shlex.quote(self.store)}" if self.store else "",
-            suite=f" --suite {shlex.quote(str(suite))}" if suite else "",
+            suite="".join(f" --suite {shlex.quote(str(suite))}" for suite in suites),
             running="".join(
                 f" {option}"
                 if value is True

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Final
 
@@ -28,6 +28,9 @@ _QUICK_S: Final = 3.0
 Handler = Callable[[int, FrameType | None], object] | int | None
 
 _asked = threading.Event()
+_was_asked = threading.Event()
+_codes: list[int] = []
+"""Exit codes that `end_by_signals` was given; the last one counts."""
 
 
 def is_asked() -> bool:
@@ -48,6 +51,7 @@ class _Stop:
         elif not _asked.is_set() or (number == signal.SIGINT and not self._is_quick()):
             self._asked_s = time.monotonic()
             _asked.set()
+            _was_asked.set()
             raise KeyboardInterrupt
 
     def last(self, number: int, frame: FrameType | None) -> None:
@@ -77,7 +81,7 @@ def stopped_by_signals() -> Iterator[None]:
     finally:
         if _asked.is_set() and before.get(signal.SIGINT) is signal.default_int_handler:
             before[signal.SIGINT] = stop.last
-            atexit.register(ignore_signals)
+            atexit.register(_ignore)
         for number, handler in before.items():
             signal.signal(number, handler)
         if before:
@@ -95,17 +99,34 @@ def end_by_signals(code: int, words: str = "") -> None:
     def end(number: int, _: FrameType | None) -> None:
         if os.getpid() != owner:
             _end_by(number)
-        if words and sys.stderr is not None:
-            os.write(2, f"{words}\n".encode())
+        if words:
+            with suppress(OSError):
+                os.write(2, f"{words}\n".encode())
         os._exit(code)
 
     end.is_ours = True  # type: ignore[attr-defined]
     for number in _free_handlers():
         signal.signal(number, end)
+    if not _codes:
+        atexit.register(_leave)  # Python calls the first of them last
+    _codes.append(code)
 
 
-def ignore_signals() -> None:
-    """Ignore the signals while Python ends: it would reset them, and die by one."""
+def _leave() -> None:
+    """End a process that was asked to, after everything else has ended.
+
+    Python would still reset its signals, and die by the next one. It would die by
+    SIGINT also where KeyboardInterrupt came out of an ``exec``, whoever took it.
+    """
+    _ignore()
+    if _was_asked.is_set():
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError, AttributeError):  # it may be closed
+                stream.flush()
+        os._exit(_codes[-1])
+
+
+def _ignore() -> None:
     for number in _numbers():
         signal.signal(number, signal.SIG_IGN)
 

@@ -140,6 +140,15 @@ def printable(text: str, most: int = MESSAGE, *, lines: bool = False) -> str:
     return shortened(text, most)
 
 
+def one_line(text: str) -> str:
+    r"""Return a sentence as one line; what it quotes may have several.
+
+    >>> one_line("it fails:\n  no such file")
+    'it fails: no such file'
+    """
+    return re.sub(r"\s*[\r\n]\s*", " ", text.strip())
+
+
 def shortened(text: str, most: int) -> str:
     """Return the beginning and the end of a text that has more than `most` characters.
 

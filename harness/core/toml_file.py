@@ -76,7 +76,16 @@ class TomlFile:
             SuiteError: The file is not there, not text, or not TOML.
 
         """
-        text = _read(path)
+        return cls.parsed(path, read_text(path))
+
+    @classmethod
+    def parsed(cls, path: Path, text: str) -> Self:
+        """Parse the text of a file; `path` is only what messages call it.
+
+        Raises:
+            SuiteError: The text is not TOML.
+
+        """
         try:
             data = tomllib.loads(text)
         except (ValueError, RecursionError) as error:
@@ -210,7 +219,13 @@ def shown(value: object) -> str:
     return str(value)
 
 
-def _read(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """Return the text of a TOML file, with line feeds as its line ends.
+
+    Raises:
+        SuiteError: The file is not there, cannot be read, or is not text.
+
+    """
     try:
         # Editors on Windows may put a byte-order mark first. It has no meaning here.
         text = path.read_bytes().decode("utf-8-sig")

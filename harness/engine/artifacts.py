@@ -24,7 +24,7 @@ from harness.core.case import (
     sample_groups,
     smallest,
 )
-from harness.core.comparison import Comparison, from_columns
+from harness.core.comparison import Comparison
 from harness.core.digest import digest_value
 from harness.core.entry import Entry
 from harness.core.errors import ParityError, StageError
@@ -32,6 +32,7 @@ from harness.core.memory import Need
 from harness.core.outcome import Outcome
 from harness.core.pipeline import Pipeline, PipelineCase, RoleFile
 from harness.core.record import SELF, Row
+from harness.core.record_form import from_columns
 from harness.core.rounding import Effects, Trials
 from harness.core.runtime import formats, is_made, reference_host, runtime
 from harness.engine import export_files, keys, tasks

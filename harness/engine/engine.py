@@ -30,6 +30,7 @@ from harness.engine.artifacts import Artifacts, native_converter
 from harness.engine.deployed import Deployed, Reading
 from harness.engine.excerpt import Excerpt, Redraw, Spot, excerpt_of
 from harness.engine.groups import Begun, together
+from harness.engine.kept import kept
 from harness.engine.needs import pipeline_need
 from harness.engine.store import Store
 from harness.engine.worker import JobResult
@@ -492,8 +493,8 @@ def _recorded(case: Tested, measure: Callable[[], Fields]) -> CaseRecord:
 
 
 def record_of(case: Tested, **fields: Any) -> CaseRecord:  # noqa: ANN401  # a record's
-    """Return a case's record with some fields."""
-    return CaseRecord(
+    """Return a case's record with some fields, as it is kept."""
+    record = CaseRecord(
         case=case.id,
         component=case.subject,
         backend=case.backend,
@@ -501,6 +502,7 @@ def record_of(case: Tested, **fields: Any) -> CaseRecord:  # noqa: ANN401  # a r
         asked=case.device.settings,
         **fields,
     )
+    return kept(record)
 
 
 def _seen(

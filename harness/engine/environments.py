@@ -21,16 +21,18 @@ from pathlib import Path
 from typing import Final
 
 from filelock import FileLock, Timeout
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
 from harness.core.entry import Entry
 from harness.core.environment import installed
 from harness.core.errors import SpecError, StageError
 from harness.core.outcome import Outcome
+from harness.core.permissions import is_private, make_folders
 from harness.core.program import run_program
 from harness.core.runtime import Runtime
 from harness.engine.large_files import on_disk
 from harness.engine.store import IN_USE_S, Store, local_root
+from harness.engine.store_folder import cache_folder
 
 _WHEELS: Final = "--only-binary=:all:"
 _NUMPY: Final = ("numpy", "numpy<2")
@@ -65,11 +67,14 @@ def python_of(declared: Runtime, version: str) -> Path:
 
     """
     name = _distribution(declared)
+    if not _is_version(version):
+        msg = f"{version!r} is no version of {name}; write one such as 3.5.0."
+        raise StageError(msg, outcome=Outcome.LOAD)
     made = f"{name}-{version}-{sys.implementation.cache_tag}"
-    folder = local_root().absolute() / _FOLDER / made
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder = _place() / made
+    make_folders(folder.parent)
     with FileLock(f"{folder}.lock"):
-        if not (folder / "bin" / "python").exists():
+        if not (folder / "bin" / "python").exists() or not is_private(folder):
             # The Python that it was made with may be gone.
             shutil.rmtree(folder, ignore_errors=True)
             with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
@@ -80,14 +85,26 @@ def python_of(declared: Runtime, version: str) -> Path:
     return folder / "bin" / "python"
 
 
+def _place() -> Path:
+    """Return the folder of all environments: beside the store where that is private.
+
+    What lies there is run, so it is not for others to write to. A store may be shared.
+    """
+    root = local_root().absolute()
+    if root.exists() and not is_private(root):
+        root = cache_folder()
+    return root / _FOLDER
+
+
 def installed_versions(declared: Runtime) -> dict[str, Path]:
     """Return the Python of each version of a runtime that is installed already."""
     name, tag = _distribution(declared), sys.implementation.cache_tag
     found = {
         folder.name.removeprefix(f"{name}-").removesuffix(f"-{tag}"): folder
-        for folder in (local_root() / _FOLDER).glob(f"{name}-*-{tag}")
-        if folder.is_dir()
+        for folder in _place().glob(f"{name}-*-{tag}")
+        if folder.is_dir() and is_private(folder)
     }
+    found = {one: folder for one, folder in found.items() if _is_version(one)}
     for folder in found.values():
         os.utime(folder)
     return {one: found[one] / "bin" / "python" for one in in_order(found)}
@@ -169,6 +186,7 @@ def available(declared: Runtime) -> tuple[str, ...]:
         said = run_program(
             [*pip_command(), "index", "versions", _WHEELS, name],
             f"the package index cannot be reached, or has no {name}",
+            at_home(),
         )
     except SpecError as error:
         raise StageError(str(error), outcome=Outcome.ABSENT) from None
@@ -179,10 +197,24 @@ def available(declared: Runtime) -> tuple[str, ...]:
 def in_order(versions: Iterable[str]) -> tuple[str, ...]:
     """Return versions, the oldest first.
 
+    What is no version comes first: a target may say anything.
+
     >>> in_order(["3.10.0", "3.9.1"])
     ('3.9.1', '3.10.0')
     """
-    return tuple(sorted(versions, key=Version))
+    least = Version("0.dev0")
+    return tuple(
+        sorted(versions, key=lambda one: Version(one) if _is_version(one) else least)
+    )
+
+
+def _is_version(text: str) -> bool:
+    """Whether a text is a version, and so no path and no option of pip."""
+    try:
+        Version(text)
+    except InvalidVersion:
+        return False
+    return text == text.strip()
 
 
 def no_version(declared: Runtime, version: str, there: Sequence[str]) -> str:
@@ -196,6 +228,16 @@ def no_version(declared: Runtime, version: str, there: Sequence[str]) -> str:
 
 def _distribution(declared: Runtime) -> str:
     return declared.distributions[-1]  # the last one is the plain build
+
+
+def at_home() -> Path:
+    """Return the folder where packages are installed from.
+
+    uv reads settings of the current folder and of those above it, which may have been
+    downloaded: they say where packages come from.
+    """
+    home = Path.home()
+    return home if home.is_dir() else Path("/")
 
 
 def pip_command() -> list[str]:
@@ -221,10 +263,11 @@ def _install(folder: Path, declared: Runtime, wanted: str) -> None:
         make = [sys.executable, "-m", "venv", "--without-pip", str(folder)]
         install = [*pip_command(), "--python", str(python), "install", "--quiet"]
     try:
-        run_program(make, f"no environment can be made for {wanted}")
+        run_program(make, f"no environment can be made for {wanted}", at_home())
         for numpy in _NUMPY:
             packages = ["--no-deps", _WHEELS, numpy, wanted]
-            run_program([*install, *packages], f"{wanted} cannot be installed")
+            words = f"{wanted} cannot be installed"
+            run_program([*install, *packages], words, at_home())
             # Isolated, because modules beside the driver hide those of Python.
             driver = str(declared.home / "driver.py")
             words = f"{wanted} is installed and cannot be imported"

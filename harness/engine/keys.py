@@ -78,7 +78,8 @@ _REPORTS = re.compile(Path(RUNS).parts[0] + r"|\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d.*"
 # modules, so that a new module cannot be forgotten. Most of `core` and `suite` is left
 # out, because a key has the values that they decide; the files named here decide more.
 _RULES = tuple(
-    f"core/{name}.py" for name in ("contract", "foreign_files", "onnx_header", "probes")
+    f"core/{name}.py"
+    for name in ("contract", "foreign_files", "onnx_header", "private", "probes")
 )
 _SESSIONS = ("runtimes/renamed.py", "runtimes/session.py")
 _DRAWN = ("recipes", "measure/named_arrays.py")

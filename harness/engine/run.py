@@ -18,6 +18,7 @@ from msgspec import structs
 from harness.core.errors import ParityError
 from harness.core.outcome import Outcome
 from harness.core.pipeline import PipelineCase, Tested
+from harness.core.private import with_tilde
 from harness.core.record import LAYERS, CaseRecord, Failure
 from harness.core.runtime import runtime
 from harness.core.settings import Settings, near
@@ -26,6 +27,7 @@ from harness.core.waiting import awaited
 from harness.engine.artifacts import native_converter
 from harness.engine.cluster import Elsewhere, Place
 from harness.engine.engine import Engine, record_of
+from harness.engine.kept import kept, kept_log
 from harness.engine.ray_executor import executor_on
 from harness.engine.run_folder import PICTURES, RunFolder
 from harness.engine.store import Store, limit_bytes, located, stored_bytes
@@ -160,8 +162,8 @@ class Run(AbstractContextManager["Run"]):
             rows = self._engine.isolate(case, sample)
         except ParityError as error:
             # The measurements are valid; the record's log also gets this error.
-            return replace(record, log=f"{record.log}\n{error}")
-        return replace(record, rows=(*record.rows, *rows))
+            return replace(record, log=kept_log(f"{record.log}\n{error}"))
+        return kept(replace(record, rows=(*record.rows, *rows)))
 
     def check(self, case: Tested, what: str) -> CaseVerdict:
         """Run one check of a case and judge it."""
@@ -187,8 +189,8 @@ def _unavailable(case: Tested) -> CaseRecord:
 
 
 def path_of(suite: Suite) -> str:
-    """Return a suite's absolute path, as in records."""
-    return str(suite.path.resolve())
+    """Return a suite's absolute path, as in records: a home is ``~``."""
+    return with_tilde(suite.path.resolve())
 
 
 def files_of(suite: Suite) -> dict[str, str]:

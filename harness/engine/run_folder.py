@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from pathlib import Path
-from typing import Any, cast
+from pathlib import Path, PurePosixPath
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from filelock import FileLock
 
 from harness.core.errors import SpecError, SuiteError
+from harness.core.pipeline import PAIRS
+from harness.core.received import DamagedError, decode, read_bytes, read_json
 from harness.core.record import (
     Benchmark,
     CaseRecord,
@@ -27,6 +29,15 @@ from harness.core.record import (
     suite_prefixes,
 )
 from harness.core.whole_file import write_whole
+from harness.engine.report_form import BaselineForm, Outline, ReportForm, Version
+
+
+class _HasSchema(Protocol):
+    @property
+    def schema(self) -> int | None: ...
+
+
+Form = TypeVar("Form", bound=_HasSchema)
 
 SCHEMA = 4
 REPORT = "report.json"
@@ -36,10 +47,8 @@ LAST = "last"
 PICTURES = "pictures"
 """The subfolder for the pictures that end-to-end cases drew."""
 
+_PICTURE_DEPTH = 3
 _CASES = "cases"
-_ELSEWHERE = {"verdicts", "cases"}
-_ABOUT = {"environment", "tier", "changes", "whole"}
-"""Keys about the run that every report must have."""
 
 _LOOKED_AT = 20
 """Number of runs that are searched for times."""
@@ -93,28 +102,57 @@ class RunFolder:
         suite, case = key
         of_suite = hashlib.sha256(suite.encode()).hexdigest()[:8]
         path = self.path / _CASES / f"{of_suite}+{case.replace('/', '+')}.json"
-        try:
-            # xdist workers share a folder that the controller has named but not made.
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise _unwritable(self.path, error.strerror) from error
         if path in self._read:
             return self._read[path]
-        with FileLock(path.with_suffix(".lock")):
+        self._require_kept([path.parent] if self._read else [])
+        lock = FileLock(path.with_suffix(".lock"))
+        with self._writing():
+            # xdist workers share a folder that the controller has named but not made.
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
+        try:
             if path.is_file():
-                record = load_record(path)
+                record = _load(path)
             else:
                 record = replace(make(), suite=suite)
-                try:
+                self._require_kept([path.parent])
+                with self._writing():
                     save_record(record, path)
-                except OSError as error:
-                    raise _unwritable(self.path, error.strerror) from error
             return self._read.setdefault(path, record)
+        finally:
+            lock.release()
+
+    def _require_kept(self, paths: Iterable[Path]) -> None:
+        """Refuse to go on where a file or folder that was there is gone.
+
+        Raises:
+            SuiteError: Somebody has removed the folder, or a file in it.
+
+        """
+        if not all(path.exists() for path in paths):
+            msg = (
+                f"{self.path} was removed while the run wrote to it, with what ended; "
+                "run again, and leave it there."
+            )
+            raise SuiteError(msg)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise _unwritable(self.path, error.strerror) from error
 
     def records(self) -> dict[Key, CaseRecord]:
-        """Return the records made so far."""
+        """Return the records made so far.
+
+        Raises:
+            SuiteError: A record is damaged, or gone.
+
+        """
+        self._require_kept(self._read)
         paths = sorted((self.path / _CASES).glob("*.json"))
-        records = [self._read.get(path) or load_record(path) for path in paths]
+        records = [self._read.get(path) or _load(path) for path in paths]
         return {record.key: record for record in records}
 
     def finish(
@@ -137,9 +175,46 @@ class RunFolder:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
+def picture_in(folder: Path, name: str) -> Path | None:
+    """Return the path of a picture of the run in a folder; None if it has no such one.
+
+    The folder may come from somebody else. So the name must be ``pictures/CASE/FILE``,
+    and neither a folder nor the file may be a link that leads elsewhere.
+    """
+    parts = PurePosixPath(name).parts
+    if parts[:1] != (PICTURES,) or len(parts) != _PICTURE_DEPTH or ".." in parts:
+        return None
+    path = folder
+    for part in parts:
+        path /= part
+        if path.is_symlink():
+            return None
+    return path if path.is_file() else None
+
+
+def copy_pictures(record: CaseRecord, one: Path, other: Path) -> None:
+    """Copy the pictures that a record names from the folder of a run to another.
+
+    Raises:
+        OSError: A picture cannot be read or written.
+
+    """
+    told = record.pipeline or {}
+    pairs: Mapping[str, Any] = told.get(PAIRS) or {}
+    for name in (*told.get("pictures", ()), *pairs.get("pictures", ())):
+        if path := picture_in(one, name):
+            (other / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, other / name)
+
+
 def compact(report: Mapping[str, Any]) -> bytes:
     """Return a report's JSON without spaces, because it may have 100,000 rows."""
     return msgspec.json.encode(report, order="deterministic")
+
+
+def _load(path: Path) -> CaseRecord:
+    with refuse_damaged(path):
+        return load_record(path)
 
 
 def _unwritable(folder: Path, why: str | None) -> SuiteError:
@@ -262,76 +337,96 @@ class Report:
         )
 
 
+class OtherVersionError(DamagedError):
+    """Another version wrote a file; the message is a clause about the file."""
+
+
 def load_report(runs: Path, name: str) -> Report:
     """Read a run by id or by path; ``last`` is the newest.
 
     Raises:
-        SuiteError: There is no such run, or another version wrote it.
+        SuiteError: There is no such run, it is damaged, or another version wrote it.
 
     """
     path = find_run(runs, name)
-    data = read_report(path)
-    with refuse_damaged(path):
-        return report_of(data, path)
+    return of_form(read_report(path), path)
 
 
-def read_report(path: Path) -> dict[str, Any]:
-    """Return a report's JSON, for readers that need little of it.
+def read_report(path: Path) -> ReportForm:
+    """Return the JSON form of a report.
 
     Raises:
         SuiteError: The report cannot be read, or another version wrote it.
 
     """
+    with refuse_damaged(path):
+        content = read_bytes(path)
+        return decoded(content, ReportForm, SCHEMA)
+
+
+def decoded(content: bytes, kind: type[Form], schema: int) -> Form:
+    """Return the JSON of a report or a baseline in its form.
+
+    Raises:
+        DamagedError: It has another form.
+        OtherVersionError: Another version wrote it.
+
+    """
     try:
-        data = msgspec.json.decode(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        msg = f"{path} cannot be read as a report: {error}."
-        raise SuiteError(msg) from error
-    schema = data.get("schema") if isinstance(data, dict) else None
-    if schema != SCHEMA:
-        msg = (
-            f"{path} has schema {schema}, this version reads {SCHEMA}; "
-            "use the version that wrote it, or run again."
-        )
-        raise SuiteError(msg)
-    return cast("dict[str, Any]", data)
+        form = decode(content, kind, words=True)
+    except DamagedError:
+        _require(schema, decode(content, Version))
+        raise
+    _require(schema, form)
+    return form
 
 
-def report_of(data: Mapping[str, Any], path: Path, *, brief: bool = False) -> Report:
-    """Return the report from the JSON of its file; a baseline's is `brief`."""
-    records = [CaseRecord.from_json(case, brief=brief) for case in data["cases"]]
+def _require(schema: int, there: _HasSchema) -> None:
+    if there.schema != schema:
+        msg = f"has schema {there.schema}, this version reads {schema}"
+        raise OtherVersionError(msg)
+
+
+def of_form(form: ReportForm | BaselineForm, path: Path) -> Report:
+    """Return the report that has this JSON form; `path` is its file."""
+    records = [CaseRecord.of(case) for case in form.cases]
     ends = {}
-    for verdict in data["verdicts"]:
-        case, _, what = verdict["id"].rpartition("/")
-        ends[verdict["suite"], case, what] = CheckEnd(
-            outcome=verdict["outcome"], reason=verdict["reason"]
+    for verdict in form.verdicts:
+        case, _, what = verdict.id.rpartition("/")
+        ends[verdict.suite, case, what] = CheckEnd(
+            outcome=verdict.outcome.value, reason=verdict.reason
         )
     return Report(
-        id=data["id"],
-        suites={suite["path"]: suite["files"] for suite in data["suites"]},
-        required=tuple(data["required"]),
+        id=form.id,
+        suites={suite["path"]: suite["files"] for suite in form.suites},
+        required=form.required,
         ends=ends,
         records={record.key: record for record in records},
         names=labels(records),
-        benchmarks=benchmarks_of(data.get("benchmarks", ())),
-        about={name: data[name] for name in (data.keys() - _ELSEWHERE) | _ABOUT},
+        benchmarks=benchmarks_of(form.benchmarks),
+        about=form.about,
         path=path,
     )
 
 
 @contextmanager
 def refuse_damaged(path: Path, fix: str = "run again") -> Iterator[None]:
-    """Replace errors of damaged data by a message about the file, with a fix.
+    """Replace errors of reading a file by a sentence about the file, with a fix.
 
     Raises:
-        SuiteError: The data in the file is damaged.
+        SuiteError: The file cannot be read, or is damaged.
 
     """
     try:
         yield
-    except (LookupError, TypeError, ValueError, AttributeError, SpecError) as error:
-        detail = f"{type(error).__name__}: {error}"
-        msg = f"{path} is damaged ({detail}); {fix}."
+    except OSError as error:
+        msg = f"{path} cannot be read ({error.strerror}); {fix}."
+        raise SuiteError(msg) from error
+    except OtherVersionError as error:
+        msg = f"{path} {error}; use the version that wrote it, or {fix}."
+        raise SuiteError(msg) from error
+    except (DamagedError, SpecError) as error:
+        msg = f"{path} is damaged: {str(error).rstrip('.')}; {fix}."
         raise SuiteError(msg) from error
 
 
@@ -385,29 +480,11 @@ def costs_of(runs: Path, cases: Iterable[Key]) -> dict[Key, float]:
     return best
 
 
-class _Suite(msgspec.Struct):
-    path: str
-
-
-class _Case(msgspec.Struct):
-    suite: str
-    case: str
-    took_s: dict[str, float] | None = None  # by stage
-
-
-class _Outline(msgspec.Struct):
-    """What is read quickly of a report: its suites, and the times of its cases."""
-
-    schema: int
-    suites: list[_Suite] = []
-    cases: list[_Case] = []
-
-
-def _outline(path: Path) -> _Outline | None:
+def _outline(path: Path) -> Outline | None:
     """Return the outline of a report, or None if it cannot be read."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_Outline)
-    except (OSError, ValueError, RecursionError):
+        return read_json(path, Outline)
+    except (OSError, DamagedError):
         return None
 
 

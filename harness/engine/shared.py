@@ -17,7 +17,6 @@ from __future__ import annotations
 import errno
 import re
 import secrets
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -31,6 +30,7 @@ import msgspec
 
 from harness.core.errors import StoreError
 from harness.core.received import DamagedError, decode
+from harness.core.shown import echo
 from harness.engine.archive import pack, unpack
 from harness.engine.worker import report_progress
 
@@ -390,7 +390,7 @@ class _Wait(AbstractContextManager["_Wait"]):
         """Print a line where a terminal shows it, or a worker's log keeps it."""
         self._has_said = True
         text = f"waiting: {self._url} {self._doing}"
-        print(text, file=sys.stderr, flush=True)  # noqa: T201
+        echo(text, err=True)
         on_wait("waiting", self._url, self._doing)
 
     def callback(self, stage: str, name: str) -> Any:  # noqa: ANN401  # fsspec's

@@ -16,7 +16,6 @@ import errno
 import os
 import secrets
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -36,6 +35,7 @@ from harness.core.permissions import (
     set_mode,
 )
 from harness.core.received import DamagedError, decode, read_bytes
+from harness.core.shown import echo
 from harness.core.whole_file import write_whole
 from harness.engine import shared as shared_store
 
@@ -276,5 +276,5 @@ def _is_no_folder(path: Path) -> bool:
 
 def say_damaged(place: str, text: str) -> None:
     """Say that something of a store is damaged: a worker's log and the terminal do."""
-    print(text, file=sys.stderr, flush=True)  # noqa: T201
+    echo(text, err=True)
     shared_store.on_wait(shared_store.DAMAGED, place, text)

@@ -62,8 +62,7 @@ def foreign_words(record: CaseRecord, what: str) -> Iterator[str]:
         yield _ITS_OWN_REFERENCE
     elif foreign["by"] == OUTPUTS:
         yield "only its outputs could be compared"
-    elif what == LAYERS and record.coverage:
-        counts = record.coverage
+    elif what == LAYERS and (counts := record.coverage or {}).get("computing"):
         reach = (counts["computing"] - counts["unmatched"]) / counts["computing"]
         yield (
             f"lined up by {foreign['by']}, which reach {reach:.0%} of PyTorch's "

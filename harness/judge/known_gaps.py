@@ -112,7 +112,17 @@ def load_gaps(path: Path) -> tuple[Gap, ...]:
             reason.
 
     """
-    root = TomlFile.load(path).root
+    return gaps_of(TomlFile.load(path))
+
+
+def gaps_of(file: TomlFile) -> tuple[Gap, ...]:
+    """Return the gaps of a file that was read.
+
+    Raises:
+        SuiteError: A word in it is unknown, or a gap has no reason.
+
+    """
+    root = file.root
     gaps: dict[str, Gap] = {}
     entries = read(root, GapsFile).gap
     for table, entry in zip(root.tables("gap"), entries, strict=True):

@@ -335,13 +335,24 @@ class Policy:
                 possible, or something looser has no `why`.
 
         """
-        scopes = tuple(_read_scopes(TomlFile.load(path).root))
+        return cls.of(TomlFile.load(path))
+
+    @classmethod
+    def of(cls, file: TomlFile) -> Policy:
+        """Return the policy of a file that was read.
+
+        Raises:
+            SuiteError: A word in it is unknown, a bound is not possible, or something
+                looser has no `why`.
+
+        """
+        scopes = tuple(_read_scopes(file.root))
         for scope in scopes:
             if not scope.why and (loose := next(_loosens(scope, scopes), None)):
                 what, source = loose
                 msg = f'{source}: {what}; add why = "..." to {scope.header}.'
                 raise SuiteError(msg)
-        return cls(path=path, scopes=scopes)
+        return cls(path=file.path, scopes=scopes)
 
     def for_probe(
         self, case: CaseName, *, group: str, probe: str, module: str = ""

@@ -17,6 +17,7 @@ import msgspec
 from harness.core.case import DTYPES, Component, TensorSpec
 from harness.core.errors import SuiteError
 from harness.core.onnx_header import Port
+from harness.core.received import read_json
 
 FILE = "names.json"
 """Name of the file with the names. It lies beside a foreign model in the store, and
@@ -85,7 +86,7 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
         path = folder / FILE
         if not path.is_file():
             return None
-        return msgspec.json.decode(path.read_bytes(), type=cls)
+        return read_json(path, cls)
 
 
 def as_given(component: Component, names: Names | None) -> Component:

@@ -9,9 +9,12 @@ within the table that they look up; the option ``vocabulary`` draws them below i
 
 from __future__ import annotations
 
+import itertools
+import re
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from harness.core.case import Component, Source, TensorSpec
+from harness.core.case import Component, Source, TensorSpec, is_symbol
 from harness.core.errors import SuiteError
 from harness.core.onnx_header import Port, read_header
 from harness.recipes.checkpoint import option
@@ -26,6 +29,9 @@ VOCABULARY = 1000
 """Token ids are drawn below this if neither the file nor the suite gives a limit."""
 
 _LEAST_TOKENS = 2
+_LONGEST_NAME = 40
+"""Most characters of an input's name in the symbol of an axis."""
+
 _APART = 7
 """Difference of two items' timesteps, to detect a runtime that exchanges items."""
 
@@ -34,16 +40,17 @@ def signature(source: Source, options: Options) -> Signature:
     """Return the file's inputs and outputs; an open axis is a size of its name."""
     option(options, ("vocabulary",))
     header = read_header(source.path)
+    shapes, named = _shapes(header.inputs)
     inputs = tuple(
-        _input(port, looks_up=port.name in header.rows) for port in header.inputs
+        _input(port, shape, looks_up=port.name in header.rows)
+        for port, shape in zip(header.inputs, shapes, strict=True)
     )
-    known = {symbol for spec in inputs for symbol in spec.symbols}
     outputs = tuple(
         TensorSpec(
             name=port.name,
             # No file tells how an output's own sizes follow from the inputs'.
             shape=tuple(
-                size if isinstance(size, int) or size in known else 0
+                size if isinstance(size, int) else named.get(size, 0)
                 for size in port.shape or ()
             ),
         )
@@ -52,28 +59,64 @@ def signature(source: Source, options: Options) -> Signature:
     return inputs, outputs
 
 
-def _input(port: Port, *, looks_up: bool) -> TensorSpec:
+def names_of_axes(source: Source) -> dict[str, str]:
+    """Return each symbol of the inputs that the file itself calls by another name."""
+    _, named = _shapes(read_header(source.path).inputs)
+    return {symbol: said for said, symbol in named.items() if said != symbol}
+
+
+def _shapes(
+    ports: Sequence[Port],
+) -> tuple[list[tuple[int | str, ...]], dict[str, str]]:
+    """Return the inputs' shapes with symbols, and the symbol of each axis' name.
+
+    An axis whose name can be no symbol gets one that is made from its input's name, and
+    so does an axis without a name.
+    """
+    named = {
+        size: size
+        for port in ports
+        for size in port.shape or ()
+        if isinstance(size, str) and is_symbol(size)
+    }
+    used = set(named)
+    shapes = []
+    for port in ports:
+        shape: list[int | str] = []
+        for axis, size in enumerate(port.shape or ()):
+            if isinstance(size, int) or size in named:
+                shape.append(size if isinstance(size, int) else named[size])
+                continue
+            made = _symbol(port.name, axis, used)
+            used.add(made)
+            if re.search(r"\w", size):  # some files call every open axis "?"
+                named[size] = made
+            shape.append(made)
+        shapes.append(tuple(shape))
+    return shapes, named
+
+
+def _symbol(name: str, axis: int, used: Collection[str]) -> str:
+    """Return a symbol for an axis of an input that is not in `used`."""
+    plain = re.sub(r"\W", "_", name, flags=re.ASCII)[:_LONGEST_NAME]
+    plain = plain if is_symbol(plain) else f"axis_{plain}"
+    tried = (f"{plain}_{axis}" + "_" * more for more in itertools.count())
+    return next(one for one in tried if one not in used)
+
+
+def _input(port: Port, shape: tuple[int | str, ...], *, looks_up: bool) -> TensorSpec:
     if port.shape is None or port.dtype not in {"float32", "float16", "int32", "int64"}:
         msg = (
             f"input {port.name!r} is {port}: an input must have a known shape, and be "
             "float32, float16, int32 or int64."
         )
         raise SuiteError(msg)
-    shape = tuple(
-        size if isinstance(size, int) else _symbol(port.name, axis, size)
-        for axis, size in enumerate(port.shape)
-    )
     lone = len(shape) < _LEAST_TOKENS
     whole = port.dtype.startswith("int")
     draw = "" if whole else "normal"
     if lone:  # no profile must draw a class beyond its table
         draw = "pipeline" if looks_up else "timestep"
     return TensorSpec(name=port.name, shape=shape, dtype=port.dtype, draw=draw)
-
-
-def _symbol(name: str, axis: int, said: str) -> str:
-    """Return an open axis' name, or one made from the input's name if it has none."""
-    return said if said.isidentifier() else f"{name}_{axis}".replace(".", "_")
 
 
 def build(component: Component, attention: str = "") -> torch.nn.Module:

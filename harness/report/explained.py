@@ -14,13 +14,18 @@ import msgspec
 
 from harness.core.comparison import strict
 from harness.core.digest import digest_value
-from harness.core.errors import SuiteError
+from harness.core.private import public_values
+from harness.core.received import read_json
 from harness.core.record import CaseRecord, Key
+from harness.core.record_form import CaseId, Name, Text
 from harness.core.whole_file import write_whole
+from harness.engine.run_folder import refuse_damaged
 from harness.judge.case import CaseVerdict
 
 EXPLANATIONS = "explanations"
 """The subfolder of a run for these results."""
+
+_MOST_BYTES = 16 << 20
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,13 +40,13 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
 
     """
 
-    suite: str
-    case: str
-    measured: str
-    first: str
-    command: str
-    facts: tuple[tuple[str, str], ...]
-    toml: str
+    suite: Name
+    case: CaseId
+    measured: Name
+    first: Name
+    command: Text
+    facts: tuple[tuple[Name, Text], ...]
+    toml: Text
 
     def explains(self, record: CaseRecord, checks: Iterable[CaseVerdict]) -> bool:
         """Whether a run measured the same, and fails at the same value."""
@@ -61,13 +66,15 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
         name = digest_value([self.suite, self.case])
         path = folder / EXPLANATIONS / f"{name}.json"
         path.parent.mkdir(exist_ok=True)
-        write_whole(path, msgspec.json.encode(self))
+        told = public_values(msgspec.to_builtins(self))
+        told |= {"suite": self.suite, "case": self.case, "first": self.first}
+        write_whole(path, msgspec.json.encode(told))
 
 
 def measured_by(record: CaseRecord) -> str:
     """Return a digest of the files, inputs, settings and versions of a record."""
     artifacts = record.artifacts or {}
-    files = {stage: entry["digest"] for stage, entry in artifacts.items()}
+    files = {stage: entry.get("digest", "") for stage, entry in artifacts.items()}
     return digest_value(strict([record.asked, record.ran, record.inputs, files]))
 
 
@@ -80,13 +87,7 @@ def explanations_in(folder: Path) -> Mapping[Key, Explained]:
     """
     found = {}
     for path in (folder / EXPLANATIONS).glob("*.json"):
-        try:
-            one = msgspec.json.decode(path.read_bytes(), type=Explained)
-        except (OSError, msgspec.MsgspecError) as error:
-            msg = (
-                f"{path} cannot be read ({error}); delete it, then run `parity "
-                "explain` again."
-            )
-            raise SuiteError(msg) from error
+        with refuse_damaged(path, "delete it, then run `parity explain` again"):
+            one = read_json(path, Explained, _MOST_BYTES)
         found[one.suite, one.case] = one
     return found

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.environment import environment
-from harness.core.errors import ParityError
-from harness.core.outcome import CANNOT_TELL, Outcome
+from harness.core.errors import ParityError, SuiteError
+from harness.core.outcome import CANNOT_TELL, PARITY, Outcome
+from harness.core.private import public, with_tilde
 from harness.core.record import CaseRecord, Key
 from harness.core.settings import Settings, near
-from harness.core.text import Line, wrapped
+from harness.core.text import MESSAGE, Line, count, few, shortened, wrapped
+from harness.core.toml_file import read_text
 from harness.core.whole_file import writing
 from harness.engine.run import Asked, asked_of, files_of, path_of
 from harness.engine.run_folder import PAGE, SUMMARY, RunFolder, load_report
@@ -57,6 +59,7 @@ def conclude(
     """
     by_path = {path_of(suite): suite for suite in suites}
     records = folder.records()
+    lost = sorted({case for suite, case, _ in asked if (suite, case) not in records})
     checks = [
         (suite, case, what)
         for suite, case, what in sorted(asked)
@@ -68,27 +71,35 @@ def conclude(
                 "path": path_of(suite),
                 "files": files_of(suite),
                 "checkpoint": suite.source.name,
+                **_kept_of(suite),
             }
             for suite in suites
         ],
         "environment": environment().to_json(),
-        "command": list(argv),
+        "command": [public(word) for word in argv],
         "required": list(settings.require),
         "tier": settings.tier,
         "changes": list(settings.changes),
-        "baseline": settings.baseline,
+        "baseline": _told(settings.baseline),
         **about,
     }
     cases = list(records.values())
     try:
-        judged = judge_run(by_path, settings, records, checks, settings.require)
+        judges = {path: Judge.of(suite, settings) for path, suite in by_path.items()}
+        every = {path: checks_of(suite) for path, suite in by_path.items()}
+        judged = judge_run(judges, every, records, checks, settings.require)
     except ParityError as error:
-        _keep_unjudged(folder, about, checks, cases, error)
+        show = f"`parity show {folder.id}{settings.next_steps(folder.id).runs}`"
         msg = (
-            f"{error} The measurements are kept: `parity show {folder.id}"
-            f"{settings.next_steps(folder.id).runs}` judges them once that is right."
+            f"{error} The measurements are kept: {show} judges them once that is right."
         )
+        try:
+            _keep_unjudged(folder, about, checks, cases, error)
+        except OSError as full:
+            msg = f"{error} {folder.path} cannot be written either ({full.strerror})."
         raise ParityError(msg) from error
+    if lost and judged.code == PARITY:
+        judged = replace(judged, code=CANNOT_TELL)
     about = {"whole": judged.whole, "exit_code": judged.code, **about}
     brief = [_brief(verdict) for verdict in judged.verdicts]
     with writing(folder.path, "there is no report"):
@@ -112,13 +123,34 @@ def conclude(
         page = folder.path / PAGE
         complaint = list(_page(found, page))
         shown = near(written if complaint else page)
-        lines = [*summary(found, report=shown), *complaint]
+        lines = [*summary(found, report=shown), *_lost_words(lost), *complaint]
         if compared is not None:
             lines += diff_lines(compared)
         text = markdown(found, lines)
         # A path in it may have bytes that are no UTF-8.
         (folder.path / SUMMARY).write_text(text, encoding="utf-8", errors="replace")
     return [*lines, *tell_ci(text)], code
+
+
+def _lost_words(lost: Sequence[str]) -> Iterator[Line]:
+    """Yield a sentence about cases that were asked for and have no record."""
+    if lost:
+        have = f"{count(len(lost), 'case')} left no record: {few(lost)}"
+        text = f"✗ {have}; nobody can tell whether they agree, so run again."
+        yield from wrapped(text, indent=" ", tone="bad")
+
+
+def _kept_of(suite: Suite) -> dict[str, Any]:
+    """Return what judges a run where its suite is not: two texts, and a share.
+
+    A text that cannot be read is left out; to judge the run says why.
+    """
+    kept: dict[str, Any] = {"coverage": suite.limits.coverage, "known_gaps": ""}
+    with suppress(SuiteError):
+        kept["tolerances"] = read_text(suite.tolerances_path)
+        if suite.gaps_path.is_file():
+            kept["known_gaps"] = read_text(suite.gaps_path)
+    return kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +162,9 @@ class Judged:
         whole: Whether the run had all cases and checks of its suites.
         judges: Each suite's path in the run to its judge.
         code: Exit code: 0 parity, 1 no parity, 2 could not tell.
-        notes: Changes since the run, where a finished run is judged again.
+        notes: Changes since the run, where a finished run is judged again; or that its
+            own tolerances judge it.
+        elsewhere: Whether a suite of the run was not loaded.
 
     """
 
@@ -140,35 +174,44 @@ class Judged:
     judges: Mapping[str, Judge]
     code: int
     notes: tuple[Line, ...] = ()
+    elsewhere: bool = False
+
+
+def checks_of(suite: Suite) -> frozenset[tuple[str, str]]:
+    """Return case and check of everything in a suite."""
+    return frozenset((case, what) for _, case, what in asked_of(suite))
 
 
 def judge_run(
-    suites: Mapping[str, Suite],
-    settings: Settings,
+    judges: Mapping[str, Judge],
+    every: Mapping[str, Collection[tuple[str, str]] | None],
     records: Mapping[Key, CaseRecord],
     asked: Iterable[Asked],
     required: Collection[str],
 ) -> Judged:
     """Judge the records of a run, and find entries of its files that apply to nothing.
 
-    `suites` has each suite's path in the run; the suite may have moved. `asked` has
-    suite, case and check of each requested verdict. Runtimes in `required` may not be
-    skipped.
+    Args:
+        judges: Each suite's path in the run to its judge.
+        every: Each suite's path in the run to case and check of everything in it; None
+            if the run is only a part of a suite that is not there.
+        records: The run's records.
+        asked: Suite, case and check of each requested verdict.
+        required: Runtimes that may not be skipped.
 
     Raises:
         ParityError: A file beside a suite is wrong.
 
     """
     asked = tuple(asked)
-    judges = {path: Judge.of(suite, settings) for path, suite in suites.items()}
     verdicts = tuple(
         judges[suite].check(records[suite, case], what) for suite, case, what in asked
     )
     stale: list[str] = []
     whole = True
-    for path, suite in suites.items():
-        checks = {(case, what) for _, case, what in asked_of(suite)}
-        if not checks <= {(case, what) for of, case, what in asked if of == path}:
+    for path, checks in every.items():
+        there = {(case, what) for of, case, what in asked if of == path}
+        if checks is None or not there.issuperset(checks):
             whole = False
             continue
         own = [record for (of, _), record in records.items() if of == path]
@@ -206,8 +249,7 @@ def _keep_unjudged(
         for suite, case, what in checks
     ]
     about = {"whole": False, "exit_code": CANNOT_TELL, **about}
-    with suppress(OSError):
-        folder.finish(about, [_brief(one) for one in verdicts], list(cases))
+    folder.finish(about, [_brief(one) for one in verdicts], list(cases))
 
 
 def beside(baseline: str, report: Path, judged: Judged) -> tuple[Diff | None, int]:
@@ -259,6 +301,11 @@ def tell_ci(text: str) -> Iterator[Line]:
             yield from wrapped(said, indent=" ", tone="quiet")
 
 
+def _told(baseline: str) -> str:
+    """Return the name or path of a baseline as a report keeps it."""
+    return with_tilde(Path(baseline)) if Path(baseline).is_absolute() else baseline
+
+
 def _brief(verdict: CaseVerdict) -> dict[str, object]:
     first = verdict.first
     return {
@@ -266,7 +313,7 @@ def _brief(verdict: CaseVerdict) -> dict[str, object]:
         "id": verdict.id,
         "outcome": verdict.outcome.value,
         "found": verdict.found.value,
-        "reason": verdict.reason,
+        "reason": shortened(public(verdict.reason), MESSAGE),
         "first_divergence": first.row.probe if first else None,
         "sample": first.row.sample if first else None,
     }

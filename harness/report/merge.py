@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,10 +10,12 @@ from harness.core.errors import SuiteError
 from harness.core.record import Key
 from harness.core.settings import Settings
 from harness.core.text import Line, count, few
+from harness.core.whole_file import writing
 from harness.engine.run import files_of, path_of
-from harness.engine.run_folder import PICTURES, Report, RunFolder
+from harness.engine.run_folder import Report, RunFolder, copy_pictures
 from harness.report.finish import conclude
-from harness.report.runs.selection import as_judged, suite_of
+from harness.report.runs.selection import as_judged
+from harness.report.runs.suites import all_suites_for
 from harness.suite.suite import Suite
 
 
@@ -23,14 +24,14 @@ def merge(
     settings: Settings,
     folder: Callable[[], RunFolder],
     argv: Sequence[str],
-    moved_to: Suite | None = None,
+    given: Sequence[Suite] = (),
 ) -> tuple[list[Line], int]:
     """Make one run of all shards of a run, and judge it like a run of one machine.
 
     The settings have a baseline to compare with, if any. `folder` makes the folder of
     the new run; it is called after all checks, so that runs that cannot be merged leave
-    no folder. The suite has `moved_to` where its path here is not its path in the
-    shards. The result is that of `conclude`.
+    no folder. `given` are the suites that the user names. The result is that of
+    `conclude`.
 
     Raises:
         ParityError: A run is no shard. Or a shard is missing, ended early or is named
@@ -45,13 +46,19 @@ def merge(
                 "`parity run --shard 1/2` runs a shard."
             )
             raise SuiteError(msg)
-    if moved_to is not None:
-        reports = [_moved(report, path_of(moved_to)) for report in reports]
+    suites = all_suites_for(reports[0], given)
+    if len(suites) == 1:
+        same = reports[0].suites.keys()
+        reports = [
+            _moved(report, path_of(suites[0]))
+            if given or report.suites.keys() == same
+            else report
+            for report in reports
+        ]
     reports = sorted(reports, key=lambda report: report.about["shard"]["number"])
     for complaint in _complaints(reports):
         raise SuiteError(complaint)
     first = reports[0]
-    suites = [moved_to or suite_of(first, path) for path in first.suites]
     for suite in suites:
         if files_of(suite) != first.suites[path_of(suite)]:
             msg = (
@@ -65,9 +72,8 @@ def merge(
         for key, found in report.records.items():
             record = replace(found, node=found.node or where)
             made.record_once(key, lambda record=record: record)  # type: ignore[misc]  # mypy has no type for a lambda's default
-        pictures = report.path.parent / PICTURES
-        if pictures.is_dir():
-            shutil.copytree(pictures, made.path / PICTURES, dirs_exist_ok=True)
+            with writing(made.path, "give another with --runs"):
+                copy_pictures(found, report.path.parent, made.path)
     return conclude(
         made,
         suites,
@@ -81,7 +87,9 @@ def merge(
 def _moved(report: Report, path: str) -> Report:
     """Return a report of one suite with another path of that suite."""
     if len(report.suites) != 1:
-        msg = f"run {report.id} is of {len(report.suites)} suites; leave out --suite."
+        msg = (
+            f"run {report.id} is of {len(report.suites)} suites, and the first of one."
+        )
         raise SuiteError(msg)
     shard = report.about["shard"]
     lists = {

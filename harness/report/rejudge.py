@@ -2,80 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from harness.core.errors import SuiteError
 from harness.core.settings import NextSteps, Settings
 from harness.core.text import Line, few, wrapped
 from harness.core.whole_file import writing
 from harness.engine.run import files_of
 from harness.engine.run_folder import PAGE, Report
 from harness.report.explained import explanations_in
-from harness.report.finish import Judged, beside, judge_run
+from harness.report.finish import Judged, beside, checks_of, judge_run
 from harness.report.html.page import write_page
 from harness.report.run_facts import RunFacts
 from harness.report.runs.diff import differing
-from harness.report.runs.selection import suite_of
+from harness.report.runs.suites import judges_of, suites_for
 from harness.suite.suite import Suite
 
 _NEXT = NextSteps()
+_SOME = Path("SUITE")
+"""What stands in a command for a suite that the user must name."""
 
 
-def rejudge(
-    report: Report, settings: Settings, moved_to: Suite | None = None
-) -> Judged:
+def rejudge(report: Report, settings: Settings, given: Sequence[Suite] = ()) -> Judged:
     """Judge a finished run under the tolerances of today.
 
-    If the suite has moved, `moved_to` is read in place of its path in the run.
+    `harness.report.runs.suites.suites_for` says which suites are loaded, with those
+    that the user has `given`. Another suite is never loaded: the tolerances that the
+    run keeps of it judge its cases, and a note says so.
 
     Raises:
-        ParityError: A suite of the run is gone, or wrong, or one is given for a run of
-            several.
+        ParityError: A suite is wrong or none of the run's, or the run keeps no
+            tolerances of a suite that is not loaded.
 
     """
-    if moved_to is not None and len(report.suites) > 1:
-        msg = f"run {report.id} is of {len(report.suites)} suites; leave out --suite."
-        raise SuiteError(msg)
-    suites = {path: moved_to or suite_of(report, path) for path in report.suites}
-    judged = judge_run(suites, settings, report.records, report.ends, report.required)
-    notes = (line for path in suites for line in _changed(report, path, suites[path]))
-    return replace(judged, notes=tuple(notes))
+    suites = suites_for(report, given)
+    every = {path: _every(report, path, suites.get(path)) for path in report.suites}
+    judged = judge_run(
+        judges_of(report, suites, settings),
+        every,
+        report.records,
+        report.ends,
+        report.required,
+    )
+    notes = [line for path in suites for line in _changed(report, path, suites[path])]
+    elsewhere = [path for path in report.suites if path not in suites]
+    if elsewhere:
+        notes += wrapped(_kept_words(report), indent=" ", tone="quiet")
+    return replace(judged, notes=tuple(notes), elsewhere=bool(elsewhere))
 
 
 def page_again(
     report: Report,
     settings: Settings,
-    moved_to: Suite | None = None,
+    again: Judged,
+    given: Sequence[Suite] = (),
     out: Path | None = None,
-    again: Judged | None = None,
 ) -> Path:
-    """Judge a finished run again, write its page, and return the page's path.
+    """Write the page of a finished run that was judged `again`; return its path.
 
-    The settings may name other tolerances and another baseline. The run's suite may
-    have `moved_to` another path. Without `out`, the page is beside the run's report.
-    `again` has the verdicts, if the run was already judged again.
+    The settings may name another baseline. `given` are the suites that the user names.
+    Without `out`, the page is beside the run's report.
 
     Raises:
-        ParityError: A suite of the run or its baseline is gone or wrong, or the page
-            cannot be written.
+        ParityError: The baseline is gone or wrong, or the page cannot be written.
 
     """
-    again = again or rejudge(report, settings, moved_to)
     baseline = settings.baseline or str(report.about.get("baseline") or "")
     since, code = beside(baseline, report.path, again)
     path = out or report.path.with_name(PAGE)
     judged_by = {"tier": settings.tier, "changes": list(settings.changes)}
-    steps = settings.next_steps(report.id, moved_to.path if moved_to else None)
     found = replace(
-        facts_of(report, again, steps),
+        facts_of(report, again, next_steps(report, settings, again, given)),
         exit_code=code,
         about={**report.about, **judged_by},
         since=since,
     )
     with writing(path, "give another with --out" if out else "the run is as it was"):
         return write_page(found, path)
+
+
+def next_steps(
+    report: Report, settings: Settings, again: Judged, given: Sequence[Suite]
+) -> NextSteps:
+    """Return the options that go on with a finished run.
+
+    Where a suite is elsewhere, no command repeats its path: the user says which it is.
+    """
+    paths = [suite.path for suite in given]
+    return settings.next_steps(
+        report.id, *(paths or ([_SOME] if again.elsewhere else []))
+    )
 
 
 def facts_of(report: Report, again: Judged, next_steps: NextSteps = _NEXT) -> RunFacts:
@@ -91,6 +108,25 @@ def facts_of(report: Report, again: Judged, next_steps: NextSteps = _NEXT) -> Ru
         required=report.required,
         explained=explanations_in(report.path.parent),
         next_steps=next_steps,
+    )
+
+
+def _every(
+    report: Report, path: str, suite: Suite | None
+) -> frozenset[tuple[str, str]] | None:
+    """Return every check of a suite of a run; None if the run is only a part of it."""
+    if suite is not None:
+        return checks_of(suite)
+    if not report.about["whole"]:
+        return None
+    return frozenset((case, what) for of, case, what in report.ends if of == path)
+
+
+def _kept_words(report: Report) -> str:
+    return (
+        f"judged by the tolerances that the run keeps, because its suite is not the "
+        f"one in this folder; `parity show {report.id} --suite {_SOME}` judges it by "
+        "a suite"
     )
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _NEXT = NextSteps()
 
+_RAN = {"backend", "version", "device", "threads", "precision"}
+
 GOOD, BAD, QUIET = "good", "bad", "quiet"
 """States of a case: it agrees, does not agree, or was skipped."""
 
@@ -128,7 +130,8 @@ class RunFacts:
         """Yield each runtime that ran, with its version, device and settings."""
         seen: dict[str, None] = {}
         for record in self.compared:
-            if ran := record.ran:
+            ran = record.ran
+            if ran and ran.keys() >= _RAN:  # else nothing but PyTorch ran
                 threads = count(int(ran["threads"]), "thread")
                 name = f"{ran['backend']} {ran['version']} on {ran['device'].upper()}"
                 target = dict(ran.get("detail", ())).get("target", "")

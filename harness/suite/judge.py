@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from harness.core.case import GIVEN, Case
 from harness.core.errors import SuiteError
 from harness.core.pipeline import PAIRS, PipelineCase
 from harness.core.record import CaseRecord
 from harness.core.settings import Settings
+from harness.core.toml_file import TomlFile
 from harness.judge.case import CaseVerdict, judge_case
-from harness.judge.known_gaps import Gap, load_gaps
+from harness.judge.known_gaps import Gap, gaps_of, load_gaps
 from harness.judge.policy import Policy
 from harness.judge.tolerance import parse_changes
 from harness.suite.stale import refuse_stale
@@ -44,12 +46,36 @@ class Judge:
         """
         policy = Policy.load(suite.tolerances_path)
         refuse_stale(suite, policy)
-        if settings.tier:
-            policy = policy.with_tier(settings.tier)
-        if settings.changes:
-            policy = policy.with_changes(parse_changes(settings.changes))
+        policy = _changed(policy, settings)
         gaps = load_gaps(suite.gaps_path) if suite.gaps_path.is_file() else ()
         return cls(policy=policy, gaps=gaps, min_coverage=suite.limits.coverage)
+
+    @classmethod
+    def recorded(
+        cls, path: Path, told: Mapping[str, Any], settings: Settings
+    ) -> Judge | None:
+        """Return the judge by what a run keeps of its suite; None if it keeps nothing.
+
+        No file of the suite is opened. `told` are the facts about the suite in the
+        report at `path`: the texts ``tolerances`` and ``known_gaps``, and the share
+        ``coverage``.
+
+        Raises:
+            SuiteError: A text is damaged.
+            SpecError: A change names no bound or tier.
+
+        """
+        if not {"tolerances", "known_gaps", "coverage"} <= told.keys():
+            return None
+        policy, gaps = (
+            TomlFile.parsed(path / f"{name}.toml", told[name])
+            for name in ("tolerances", "known_gaps")
+        )
+        return cls(
+            policy=_changed(Policy.of(policy), settings),
+            gaps=gaps_of(gaps),
+            min_coverage=told["coverage"],
+        )
 
     def require(self, checks: Iterable[tuple[Tested, str]]) -> None:
         """Refuse checks without a tolerance, before anything is run.
@@ -93,6 +119,15 @@ class Judge:
             min_coverage=self.min_coverage,
             today=datetime.now(tz=UTC).date(),
         )
+
+
+def _changed(policy: Policy, settings: Settings) -> Policy:
+    """Return a policy with the tier and the bounds of the command line."""
+    if settings.tier:
+        policy = policy.with_tier(settings.tier)
+    if settings.changes:
+        policy = policy.with_changes(parse_changes(settings.changes))
+    return policy
 
 
 def _made_of(case: Tested) -> tuple[str, ...]:

@@ -91,6 +91,8 @@ class ExportTable(Keys, frozen=True, kw_only=True):
         external_data: Whether weights are in a separate file, also below 2 GB.
         attention: Attention implementation of the exported copy; the default is the
             model's own. The reference always keeps the model's own.
+        keep_paths: Whether the exported graph notes the paths of this machine's files
+            as the exporter does, and not from the folder of a package alone.
 
     """
 
@@ -99,6 +101,7 @@ class ExportTable(Keys, frozen=True, kw_only=True):
     dynamic_axes: Annotated[tuple[str, ...], DISTINCT] | None = None
     external_data: bool | None = None
     attention: Annotated[str, one_of(ATTENTIONS)] | None = None
+    keep_paths: bool | None = None
 
 
 class ShapesTable(Keys, frozen=True, kw_only=True, forbid_unknown_fields=False):

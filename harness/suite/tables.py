@@ -139,13 +139,14 @@ def read_export(
     exporter = said.exporter or base.exporter
     # The default opset depends on the exporter: dynamo writes no opset as old as 14.
     usual = base.opset if exporter == base.exporter else ExportSettings().opset
-    external = said.external_data
+    external, paths = said.external_data, said.keep_paths
     return ExportSettings(
         exporter=exporter,
         opset=said.opset or usual,
         dynamic=dynamic,
         external_data=base.external_data if external is None else external,
         attention=said.attention or base.attention,
+        keep_paths=base.keep_paths if paths is None else paths,
     )
 
 

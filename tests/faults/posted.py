@@ -333,7 +333,7 @@ def main():
     asked = parser.parse_args()
     faults = [one.values for one in of_families("operator", "runtime")]
     # A run that is stopped has tried an even sample.
-    random.Random(0).shuffle(faults)  # noqa: S311  # no secret
+    random.Random(0).shuffle(faults)  # no secret
     suite = load_suite(watched_digits())
     rows = json.loads(KEPT.read_text("utf-8")) if asked.names else []
     with TemporaryDirectory() as scratch, ExitStack() as stack:

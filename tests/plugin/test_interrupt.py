@@ -1,14 +1,18 @@
 """Ctrl-C during a stage ends the run in seconds and leaves nothing behind.
 
 So do the signals of a CI and of a closed terminal. A reader that goes loses no report.
+Whoever presses Ctrl-C several times sees no traceback.
 """
 
+import json
 import os
 import pty
 import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import psutil
 import pytest
@@ -122,3 +126,104 @@ def test_ctrl_c_reports_what_ended_beside_the_case_that_runs(drawing):
     assert started.returncode == 2, text
     assert "stopped; what ended is judged below" in text
     assert [case["case"] for case in drawing.report["cases"]] == [COMPONENT]
+
+
+@contextmanager
+def in_a_terminal(command, folder):
+    """Start a command in a process group of its own, as a shell does."""
+    pipe = subprocess.PIPE
+    started = subprocess.Popen(
+        command,
+        cwd=folder,
+        stdout=pipe,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield started
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(started.pid, signal.SIGKILL)
+        started.communicate()
+
+
+def four_times(started):
+    """Press Ctrl-C four times within a second; return what was printed after that."""
+    children = psutil.Process(started.pid).children(recursive=True)
+    for _ in range(4):
+        with suppress(ProcessLookupError):
+            os.killpg(started.pid, signal.SIGINT)
+        time.sleep(0.1)
+    text, _ = started.communicate(timeout=60)
+    _, alive = psutil.wait_procs(children, timeout=5)
+    assert alive == []
+    assert "Traceback" not in text
+    assert "Exception ignored" not in text
+    return text
+
+
+def handles_signals(pid):
+    """Whether a process has a handler for Ctrl-C and one for SIGTERM."""
+    status = Path("/proc", str(pid), "status").read_text()
+    line = next(one for one in status.splitlines() if one.startswith("SigCgt"))
+    caught = int(line.split()[1], 16)
+    return all(caught >> number - 1 & 1 for number in (signal.SIGINT, signal.SIGTERM))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
+@pytest.mark.parametrize("command", ["run", "doctor", "verify"])
+def test_four_quick_ctrl_c_while_a_command_is_imported_end_it_with_a_word(
+    tmp_path, command
+):
+    with in_a_terminal((*PARITY, command), tmp_path) as started:
+        while not handles_signals(started.pid):
+            time.sleep(0.001)
+        text = four_times(started)
+
+    assert text.startswith("parity: stopped")
+    assert started.returncode == 2
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param((*PYTEST, "-m", "parity"), id="pytest"),
+        pytest.param((*PARITY, "run"), id="run"),
+        pytest.param((*PARITY, "bench"), id="bench"),
+        pytest.param((*PARITY, "tune"), id="tune"),
+    ],
+)
+def test_four_quick_ctrl_c_during_a_stage_leave_nothing(quick, monkeypatch, command):
+    store = quick.path / "cold-store"
+    monkeypatch.setenv("PARITY_STORE", str(store))
+    with in_a_terminal(command, quick.path) as started:
+        wait_for(started, store, "making/*")
+        four_times(started)
+
+    assert started.returncode == 2
+    assert list((store / "making").iterdir()) == []
+    assert list(Store(root=store).verify()) == []
+    assert list(quick.path.glob("reports/runs/*")) == []
+
+
+def test_four_quick_ctrl_c_end_the_children_of_doctor(tmp_path):
+    with in_a_terminal((*PARITY, "doctor"), tmp_path) as started:
+        while not psutil.Process(started.pid).children():
+            time.sleep(0.01)
+        four_times(started)
+
+    assert started.returncode == 2
+
+
+@pytest.mark.parametrize("after", ["agrees", " report "])
+def test_four_quick_ctrl_c_at_the_end_leave_a_whole_report_or_none(quick, after):
+    quick.parity("run")  # the store has it all
+    with in_a_terminal((*PARITY, "run"), quick.path) as started:
+        while after not in started.stdout.readline():
+            assert started.poll() is None
+        four_times(started)
+
+    assert started.returncode in {0, 2}
+    for path in quick.reports:
+        assert json.loads(path.read_text())["cases"]

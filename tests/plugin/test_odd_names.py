@@ -10,6 +10,8 @@ from harness.engine.run_folder import load_report
 from tests.places import ODD_NAMES, ROOT
 from tests.plugin.project import Project, run_repro
 
+pytestmark = pytest.mark.slow  # runs, each in processes of its own
+
 MNN_LOSES = "nul"
 """MNN's converter ends a name at its first character 0."""
 

@@ -335,7 +335,7 @@ def test_a_node_that_dies_loses_no_case(passing, cluster, tmp_path, shared):
         store = f"{shared}-{turn}"
         options = ("--on", "ray", "--store", store, "--runs", f"runs-{turn}")
         with begun((*PARITY, "run", *options), project.path) as run:
-            time.sleep(random.uniform(0.1, 0.7) * lasts_s)  # noqa: S311  # no secret
+            time.sleep(random.uniform(0.1, 0.7) * lasts_s)  # no secret
             was_going = run.poll() is None
             cluster.remove_node(node, allow_graceful=False)
             text, _ = run.communicate(timeout=LIMIT_S)

@@ -113,7 +113,7 @@ def test_an_agent_that_is_killed_loses_nothing(quick, tmp_path, monkeypatch):
     assert code == 0, text
     rows = rows_of(quick)
     kept = entries(tmp_path / "store")
-    drawn = random.Random(0)  # noqa: S311  # moments, no secrets
+    drawn = random.Random(0)  # moments, no secrets
     killed = 0
     for _ in range(4 * MOMENTS):
         code, text, _ = killed_after(quick, drawn.uniform(0, lived_s))

@@ -4,8 +4,10 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+from harness.core.received import convert
 from harness.core.record import ISOLATED, SELF
-from harness.engine.run_folder import SCHEMA, report_of
+from harness.engine.report_form import ReportForm
+from harness.engine.run_folder import SCHEMA, of_form
 from harness.report.run_diff import diff_lines
 from harness.report.runs.diff import diff
 from tests.unit.reports import CASE, output, record
@@ -46,6 +48,11 @@ def report(*records, verdicts=(), id_="2026-11-20T10-00-00", **about):
         **about,
     }
     return json.loads(json.dumps(data))
+
+
+def report_of(data, path):
+    """A finished run from the JSON of its report."""
+    return of_form(convert(data, ReportForm, words=True), path)
 
 
 def run(*records, **about):

@@ -27,6 +27,8 @@ from harness.commands.bench.timing import (
     timed_cases,
 )
 from harness.core.errors import ParityError
+from harness.core.shown import shown
+from harness.core.text import one_line
 from harness.core.waiting import SLICE_S, awaited
 from harness.engine.run import missing, open_store, path_of
 from harness.suite.suite import Suite
@@ -100,7 +102,7 @@ class BenchSession:
                 benchmark(own.run)
                 made = own.ended()
         except ParityError as error:
-            pytest.fail(str(error), pytrace=False)
+            pytest.fail(shown(one_line(str(error))), pytrace=False)
         benchmark.extra_info.update(
             load_ms=made.load_s * 1e3,
             first_run_ms=made.first_s * 1e3,

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from harness.commands.bench.timing import BenchPlan, Timing
 from harness.core.environment import environment
 from harness.core.errors import SuiteError
+from harness.core.private import public_values
+from harness.core.received import decode, read_json
 from harness.core.text import few
 from harness.core.whole_file import write_whole, writing
+from harness.engine.report_form import ReportForm
 from harness.engine.run import files_of, path_of
 from harness.engine.run_folder import (
     LAST,
@@ -23,6 +27,7 @@ from harness.engine.run_folder import (
     compact,
     find_run,
     read_report,
+    refuse_damaged,
 )
 from harness.suite.suite import Suite
 
@@ -44,18 +49,19 @@ def keep(
     """
     try:
         report = find_run(runs, LAST)
-        data = read_report(report)
-        why = _unfit(data, suite, timings)
+        why = _unfit(read_report(report), suite, timings)
     except SuiteError:
-        why = f"there is no run under {runs}"
+        why = f"there is no run under {runs} that can be read"
     if why:
         report = RunFolder.create(runs, datetime.now().astimezone()).path / REPORT
     folder = report.parent
     with writing(folder, "give another with --runs"):
         write_detail(folder, suite, timings, plan)
         if not why:
-            data["benchmarks"] = merged(data.get("benchmarks", ()), timings)
-            write_whole(report, compact(data))
+            # All other facts stay as they are, also those that this version ignores.
+            data = read_json(report, dict[str, msgspec.Raw])
+            there = decode(bytes(data.pop("benchmarks", b"[]")), list[Any])
+            write_whole(report, compact(data | {"benchmarks": merged(there, timings)}))
     return folder, why
 
 
@@ -137,22 +143,27 @@ def write_detail(
         }
         for timing in timings
     }
-    detail, there = folder / DETAIL, []
+    detail, there = folder / DETAIL, list[dict[str, Any]]()
     if detail.is_file():
-        there = json.loads(detail.read_text(encoding="utf-8"))["timings"]
+        with refuse_damaged(detail, "delete it, then time again"):
+            there = read_json(detail, _Detail).timings
     told = {
         "suite": suite.name,
         "environment": environment().to_json(),
         "plan": asdict(plan),
         "timings": [*(one for one in there if one["case"] not in made), *made.values()],
     }
-    write_whole(detail, compact(told))
+    write_whole(detail, compact(public_values(told)))
 
 
-def _unfit(data: Mapping[str, Any], suite: Suite, timings: Sequence[Timing]) -> str:
+class _Detail(msgspec.Struct):
+    timings: list[dict[str, Any]]
+
+
+def _unfit(data: ReportForm, suite: Suite, timings: Sequence[Timing]) -> str:
     """Return why times do not belong to the run of a report; empty if they do."""
-    files = {one["path"]: one["files"] for one in data["suites"]}
-    there, here = data["environment"], environment().to_json()
+    files = {one["path"]: one["files"] for one in data.suites}
+    there, here = data.environment, environment().to_json()
     versions = [
         f"{tool} {there['packages'].get(tool, 'none')} → {version}"
         for tool, version in here["packages"].items()
@@ -168,15 +179,15 @@ def _unfit(data: Mapping[str, Any], suite: Suite, timings: Sequence[Timing]) -> 
         why = f"compared other files: {few(others)}"
     else:
         return ""
-    return f"the newest run, {data['id']}, {why}"
+    return f"the newest run, {data.id}, {why}"
 
 
-def _other_files(data: Mapping[str, Any], timings: Sequence[Timing]) -> list[str]:
+def _other_files(data: ReportForm, timings: Sequence[Timing]) -> list[str]:
     """Return the subjects whose files differ from those that a run compared."""
     compared = {
-        case["case"]: {role: one["digest"] for role, one in case["artifacts"].items()}
-        for case in data["cases"]
-        if case["artifacts"]
+        case.case: {role: one.get("digest", "") for role, one in case.artifacts.items()}
+        for case in data.cases
+        if case.artifacts
     }
     return [
         timing.subject.id

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import click
-
 from harness.commands.bench import record
 from harness.commands.bench.elsewhere import BenchElsewhere
 from harness.commands.bench.ratio import Pace, ratio_of
@@ -21,13 +19,13 @@ from harness.commands.bench.timing import (
     Timing,
     subjects_of,
 )
-from harness.commands.options import print_lines
 from harness.commands.progress import ProgressLines
 from harness.core.environment import Environment, environment
 from harness.core.errors import ParityError
 from harness.core.outcome import CANNOT_TELL
 from harness.core.pipeline import Tested
 from harness.core.settings import Settings, near
+from harness.core.shown import echo, print_lines
 from harness.core.text import Line, count, cut, few, joined, wrapped
 from harness.engine.cluster import Place
 from harness.engine.ray_executor import executor_on
@@ -115,14 +113,15 @@ def keep_times(
 ) -> None:
     """Write timings, and print where."""
     folder, why = record.keep(suite, runs, timings, plan)
-    click.echo(f"\nwrote {near(folder / DETAIL)}")
+    echo()
+    echo(f"wrote {near(folder / DETAIL)}")
     if why:
-        click.echo(f"no run of this suite on this machine to add to: {why}")
-        click.echo("next  parity run, then this again, for `parity gate` and the page")
+        echo(f"no run of this suite on this machine to add to: {why}")
+        echo("next  parity run, then this again, for `parity gate` and the page")
     else:
-        click.echo(f"added the times to run {folder.name}: `parity gate` reads them")
+        echo(f"added the times to run {folder.name}: `parity gate` reads them")
         steps = Settings(runs=str(runs)).next_steps(folder.name)
-        click.echo(f"next  parity report {folder.name}{steps.runs}, for its page")
+        echo(f"next  parity report {folder.name}{steps.runs}, for its page")
 
 
 def _plan_lines(plan: BenchPlan) -> Iterator[Line]:

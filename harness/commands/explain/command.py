@@ -8,19 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.commands.options import (
-    OF_CASE,
-    RUNS,
-    judged_case,
-    new_folder,
-    out_path,
-    print_lines,
-)
+from harness.commands.options import OF_CASE, RUNS, judged_case, new_folder, out_path
 from harness.commands.progress import step_line
 from harness.core.errors import OnlyInGraphError, ParityError
+from harness.core.shown import echo, print_lines
+from harness.core.text import one_line
 
 if TYPE_CHECKING:
     from harness.report.explained import Explained
+    from harness.suite.suite import Suite
 
 
 @click.command()
@@ -57,7 +53,7 @@ def explain(
         with Engine(open_store(store), loaded.limits) as engine:
             found = find(engine, judge, one, say, report)
     except OnlyInGraphError:
-        click.echo("No layer is out of tolerance, so no setting is tried.")
+        echo("No layer is out of tolerance, so no setting is tried.")
         return 0
     say("")
     print_lines(explanation_lines(found))
@@ -65,11 +61,12 @@ def explain(
     again = Settings(store=store, runs=runs, tier=tier, changes=changes).next_steps("")
     command = again.explain(one.id, path)
     try:
-        if page := _onto_page(explained(found, path, command), runs):
-            click.echo(f"\n  page          {page} shows this now")
+        if page := _onto_page(explained(found, path, command), runs, loaded):
+            echo()
+            echo(f"  page          {page} shows this now")
     except (OSError, ParityError) as error:
         # The explanation is valid even if no page can show it.
-        click.echo(f"parity: the page of the run is as it was: {error}", err=True)
+        echo(one_line(f"parity: the page of the run is as it was: {error}"), err=True)
     return 0
 
 
@@ -121,18 +118,18 @@ def repro(  # one option each
     layer = around.layer
     floors = in_floors(layer.comparison.floor_multiple or 0.0)
     nodes = count(int(str(around.excerpt.entry.meta["nodes"])), "operator")
-    click.echo(f"{nodes} around {layer.place}: {floors} ({FLOORS})")
+    echo(f"{nodes} around {layer.place}: {floors} ({FLOORS})")
     if not around.shows:
-        click.echo("within tolerance there: the error needs more of the graph")
+        echo("within tolerance there: the error needs more of the graph")
     size = sum(file.stat().st_size for file in into.iterdir()) / 1000
-    click.echo(f"wrote {into} ({size:,.0f} KB)")
-    click.echo(f"next  cd {shlex.quote(str(into))} && python repro.py")
+    echo(f"wrote {into} ({size:,.0f} KB)")
+    echo(f"next  cd {shlex.quote(str(into))} && python repro.py")
     if post:
-        click.echo(f"      {into / 'issue.md'} is the text to post")
+        echo(f"      {into / 'issue.md'} is the text to post")
     return 0
 
 
-def _onto_page(found: Explained, runs: str) -> str:
+def _onto_page(found: Explained, runs: str, suite: Suite) -> str:
     """Show a result on the page of the newest run of its case; return the page's path.
 
     The path is empty where no run measured the same and fails in the same place.
@@ -153,9 +150,9 @@ def _onto_page(found: Explained, runs: str) -> str:
         return ""
     report = load_report(path.parent, str(path))
     settings = as_judged(report, Settings(runs=runs))
-    again = rejudge(report, settings)
+    again = rejudge(report, settings, [suite])
     checks = [verdict for verdict in again.verdicts if verdict.key == key]
     if not found.explains(report.records[key], checks):
         return ""
     found.save(path.parent)
-    return near(page_again(report, settings, again=again))
+    return near(page_again(report, settings, again))

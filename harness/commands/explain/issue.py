@@ -7,12 +7,12 @@ picture, mention or HTML of theirs takes effect where the text is posted.
 
 from __future__ import annotations
 
+import os
 import platform
-import re
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from harness.commands.explain.excerpts import Around
 from harness.commands.explain.repro import EXPORTED
@@ -21,12 +21,8 @@ from harness.core.environment import environment, version_of
 from harness.core.private import without_paths
 from harness.core.record import CaseRecord
 from harness.core.runtime import runs_exported, runtime
-from harness.core.text import LOG, count, operator, printable
-
-_MARKS: Final = re.compile(
-    r"[`*<>\[\]|\\~&@#$!]|://|www\.|(?<!\w)_|_(?!\w)", re.IGNORECASE
-)
-"""What Markdown, or a page that shows it, may take for more than text."""
+from harness.core.text import count, operator
+from harness.report.markdown import fenced, word
 
 
 def about_drawn(around: Around) -> dict[str, str]:
@@ -114,51 +110,6 @@ def issue(
     return "\n".join((*parts, versions))
 
 
-def word(text: str) -> str:
-    r"""Return a text of others within a line of Markdown.
-
-    >>> word("conv2d in MNN, 3 threads"), word("a_b"), word("<img src=x>")
-    ('conv2d in MNN, 3 threads', 'a_b', '`<img src=x>`')
-    >>> word("a`b\n# c")
-    '``a`b # c``'
-    """
-    text = printable(" ".join(text.split()))
-    if not _MARKS.search(text):
-        return text
-    ticks = _ticks(text, least=1)
-    blank = " " if text.startswith("`") or text.endswith("`") else ""
-    return f"{ticks}{blank}{text}{blank}{ticks}"
-
-
-def cell(text: str) -> str:
-    r"""Return a text of others as a cell of a table in Markdown.
-
-    >>> cell("a|b")
-    '`a\\|b`'
-    """
-    return word(text).replace("|", r"\|")
-
-
-def fenced(text: str) -> str:
-    r"""Return lines of others as a block of code in Markdown.
-
-    >>> print(fenced("one\n```"))
-    ````
-    one
-    ```
-    ````
-    """
-    text = printable(text, LOG, lines=True)
-    ticks = _ticks(text, least=3)
-    return "\n".join((ticks, text, ticks))
-
-
-def _ticks(text: str, least: int) -> str:
-    """Return more backticks than stand together in a text."""
-    longest = max((len(run) for run in re.findall("`+", text)), default=0)
-    return "`" * max(least, longest + 1)
-
-
 def _sentence(looks: str) -> str:
     return f" {word(f'{looks[:1].upper()}{looks[1:]}')}." if looks else ""
 
@@ -169,7 +120,7 @@ def _converter(case: Case, record: CaseRecord) -> str:
     if runs_exported(case.backend, case.variant.kind):
         return "The file is the exported graph, without conversion"
     made: Any = (record.artifacts or {}).get(case.backend, {}).get("meta", {})
-    if Path(str(made.get("converter", ""))).is_absolute():
+    if os.sep in str(made.get("converter", "")):
         return "Converted by a native converter, whose version is not known"
     here = version_of(declared)
     return f"Converted by {declared.title} {case.variant.converter or here}"

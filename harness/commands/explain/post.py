@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final, cast
 
 from harness.commands.explain.excerpts import Around
-from harness.commands.explain.issue import about_drawn, cell, issue
+from harness.commands.explain.issue import about_drawn, issue
 from harness.commands.explain.repro import SCRIPT, fill
 from harness.core.case import Case, Device
 from harness.core.errors import ParityError
@@ -27,6 +27,7 @@ from harness.engine.engine import Engine
 from harness.engine.environments import installed_versions, python_of
 from harness.engine.excerpt import Excerpt, Redraw
 from harness.engine.store import Store
+from harness.report.markdown import cell
 from harness.suite.judge import Judge
 from harness.suite.schema import Limits
 

@@ -17,6 +17,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from harness.commands.explain.excerpts import Around, error_in_floors
+from harness.core.private import public
 from harness.core.record import OUTPUTS
 from harness.core.runtime import runtime
 from harness.core.text import in_floors, operator
@@ -60,7 +61,8 @@ def fill(
     np.save(folder / "expected.npy", trace[OUTPUT + output.name])
     arrays = arrays_of(entry)
     np.savez(folder / "inputs.npz", *arrays.values(), allow_pickle=False)
-    values = {**about, "inputs": list(arrays), **_values(around)}
+    said = {name: public(text) for name, text in about.items()}
+    values = {**said, "inputs": list(arrays), **_values(around)}
     text = msgspec.json.format(msgspec.json.encode(values), indent=1)
     (folder / VALUES).write_bytes(text + b"\n")
     parts = (runtime(case.backend).home / "repro.txt", _END)
@@ -98,11 +100,11 @@ def _values(around: Around) -> dict[str, object]:
     script: Any = importlib.import_module(f"{declared.package}.repro")
     return {
         "error": in_floors(multiple),
-        "looks": layer.looks,
+        "looks": public(layer.looks),
         "output": output.probe,
         "runtime": declared.title,
         "version": ran.get("version", ""),
-        "made_with": [*flags, *case.variant.flags],
+        "made_with": [public(flag) for flag in (*flags, *case.variant.flags)],
         "device": case.device.device,
         "precision": case.device.precision,
         "threads": case.device.threads,

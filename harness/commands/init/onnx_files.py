@@ -18,6 +18,7 @@ from harness.core.foreign_files import lacking
 from harness.core.runtime import EXACT, formats, onnx_runtime
 from harness.recipes import describe
 from harness.recipes.checkpoint import WEIGHTS
+from harness.recipes.onnx_file import names_of_axes
 from harness.suite.tables import symbols_of
 
 _WEIGHTS = tuple(f"*{suffix}" for suffix in WEIGHTS)
@@ -78,6 +79,9 @@ def texts_of_files(root: Path, paths: Sequence[Path], folder: Path) -> tuple[str
         files = {ONNX: path} | _converted(path)
         tables[name] = {kind: path_from(folder, file) for kind, file in files.items()}
     symbols = symbols_of(*components.values())
+    called: dict[str, str] = {}
+    for component in components.values():
+        called |= names_of_axes(component.source)
     as_exported = [f"{onnx_runtime().name}.{GIVEN}"]
     converted = {}
     for one in first_runtimes():
@@ -89,7 +93,8 @@ def texts_of_files(root: Path, paths: Sequence[Path], folder: Path) -> tuple[str
     return render(
         "onnx_files",
         components=tables,
-        sizes={symbol: _size(symbol) for symbol in symbols},
+        sizes={symbol: _size(called.get(symbol, symbol)) for symbol in symbols},
+        called=called,
         as_exported=as_exported,
         converted=converted,
     )

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from harness.core.runtime import EXACT, Runtime, runtimes
+from harness.core.text import printable
 
 NEAR: Final = 2
 """A relative path goes up at most so many folders; a farther path is absolute."""
@@ -37,19 +40,44 @@ def render(kind: str, **facts: object) -> tuple[str, str]:
 
     templates = jinja2.Environment(
         loader=jinja2.PackageLoader("harness.commands.init"),
-        autoescape=False,  # noqa: S701  # TOML, whose strings the filter quotes
+        autoescape=False,  # noqa: S701  # TOML and not HTML; see `quoted` and `in_a_line`
+        finalize=in_a_line,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    templates.filters["quoted"] = lambda text: json.dumps(text, ensure_ascii=False)
+    templates.filters |= {"quoted": quoted, "key": key}
     facts |= {"runtimes": first_runtimes(), "EXACT": EXACT}
     suite, tolerances = (
         templates.get_template(f"{kind}/{name}.toml.jinja").render(facts)
         for name in ("parity", "tolerances")
     )
     return suite, tolerances
+
+
+def quoted(value: str | Sequence[str]) -> str:
+    r"""Return a text, or texts, as a value of TOML.
+
+    >>> print(quoted('a"b\n'), quoted(["x"]))
+    "a\"b\n" ["x"]
+    """
+    # TOML reads JSON's strings, except for the character that ASCII ends with.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def key(name: str) -> str:
+    """Return a name as a key of TOML.
+
+    >>> print(key("batch"), key("a b.c"))
+    batch "a b.c"
+    """
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else quoted(name)
+
+
+def in_a_line(value: object) -> object:
+    """Return a value of a template, which neither ends a line nor a comment there."""
+    return printable(value) if isinstance(value, str) else value
 
 
 def no_variant(*, is_run: bool = False) -> Choice:

@@ -15,9 +15,12 @@ from harness.commands.init.onnx_files import (
     texts_of_files,
 )
 from harness.commands.init.render import Choice
-from harness.core.errors import SuiteError
+from harness.core.errors import ParityError, SuiteError
+from harness.core.settings import Settings
 from harness.core.whole_file import writing
 from harness.suite.json_schemas import schemas
+from harness.suite.judge import Judge
+from harness.suite.suite import load_suite
 
 _SCHEMA = "parity.schema.json"
 _FILES = ("parity.toml", "tolerances.toml", _SCHEMA, "test_parity.py")
@@ -67,11 +70,8 @@ def write_suite(
     """
     _refuse_missing(checkpoint)
     refuse_converted_alone(checkpoint)
-    notices: list[str] = []
-    if files := foreign_onnx_files(checkpoint):
-        suite, tolerances = texts_of_files(checkpoint, files, folder)
-    else:
-        (suite, tolerances), notices = texts_of_checkpoint(checkpoint, folder, choice)
+    (suite, tolerances), notices = _texts(checkpoint, folder, choice)
+    _check_reads(checkpoint, folder, choice)
     # This check is last, because --force cannot fix an error of the checkpoint.
     _refuse_written(folder, force=force)
     with writing(folder, "give another with --into"):
@@ -79,6 +79,38 @@ def write_suite(
     for notice in notices:
         on_notice(notice)
     return written
+
+
+def _texts(
+    checkpoint: Path, folder: Path, choice: Choice | None
+) -> tuple[tuple[str, str], list[str]]:
+    """Return both TOML files, to be written to `folder`, and sentences for the user."""
+    if files := foreign_onnx_files(checkpoint):
+        return texts_of_files(checkpoint, files, folder), []
+    return texts_of_checkpoint(checkpoint, folder, choice)
+
+
+def _check_reads(checkpoint: Path, folder: Path, choice: Choice | None) -> None:
+    """Refuse a suite that its own readers do not take, before it is in place.
+
+    The suite is written for another folder and read there, with its tolerances.
+
+    Raises:
+        SuiteError: The readers refuse it. The message is that of the reader.
+
+    """
+    with tempfile.TemporaryDirectory(prefix="parity-init-") as scratch:
+        beside = Path(scratch).resolve()
+        texts, _ = _texts(checkpoint, beside, choice)
+        for name, text in zip(_FILES, texts, strict=False):
+            (beside / name).write_text(text, encoding="utf-8", newline="\n")
+        try:
+            suite = load_suite(beside)
+            Judge.of(suite, Settings())
+        except ParityError as error:
+            said = str(error).replace(str(beside), str(folder))
+            msg = f"No suite of {checkpoint} can be written: {said}"
+            raise SuiteError(msg) from None
 
 
 def read_suite(folder: Path) -> dict[str, bytes]:

@@ -8,16 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.commands.options import (
-    STORE,
-    SUITE,
-    given_again,
-    into_folder,
-    number,
-    print_lines,
-)
+from harness.commands.options import STORE, SUITE, given_again, into_folder, number
 from harness.commands.progress import shown_engine
 from harness.core.errors import SpecError, SuiteError
+from harness.core.shown import echo, print_lines
 
 if TYPE_CHECKING:
     from harness.commands.bench.rounds import Bench
@@ -157,7 +151,7 @@ def bound_of(text: str) -> tuple[str, Tolerance | None]:
 
 
 def _say(step: str) -> None:
-    click.echo(f"  {step}", err=True)
+    echo(f"  {step}", err=True)
 
 
 def _bench(engine: Engine, suite: Suite, case: Case) -> Bench:

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from msgspec import structs
+from msgspec import Struct, structs, to_builtins
 
 from harness.commands.plan.place import (
     JudgedFile,
@@ -30,13 +30,18 @@ from harness.commands.tune.toml_edit import (
     write_all,
 )
 from harness.core.errors import ParityError, SuiteError
+from harness.core.received import DamagedError, read_json
+from harness.core.record_form import Count, Finite, Name
 from harness.core.rounding import FLOAT
 from harness.core.text import few
 from harness.core.whole_file import write_whole, writing
+from harness.engine.run_folder import refuse_damaged
 from harness.judge.tolerance import GROUPS, TIERS, Tolerance
 from harness.report.html.plan import plan_page
 from harness.suite.suite import Suite
 
+_MOST_BYTES = 64 << 20
+"""Largest size of a record; a layer has a few hundred bytes."""
 _LOOSEST = "quantized"
 _BUDGETS = 16
 """Number of choices that the front has at most."""
@@ -205,6 +210,40 @@ def save_record(found: Found, within: str, path: Path) -> tuple[Path, Path]:
     return path, page
 
 
+class LayerForm(Struct):
+    """A layer of a plan's record, as `record_of` writes it.
+
+    `costs`, `seconds` and `shares` have a value for each number of bits.
+    """
+
+    names: tuple[Name, ...]
+    modules: tuple[Name, ...]
+    bits: Count
+    bytes: Count
+    costs: dict[Count, Finite]
+    seconds: dict[Count, Finite]
+    shares: dict[Count, Finite]
+
+    def __post_init__(self) -> None:
+        if not (self.names or self.modules):
+            msg = "a layer has no name"
+            raise DamagedError(msg)
+        if self.bits not in self.costs or self.shares.keys() - self.costs.keys():
+            msg = f"the layer {(*self.modules, *self.names)[0]!r} lacks a cost"
+            raise DamagedError(msg)
+        if self.seconds and self.bits not in self.seconds:
+            msg = f"the layer {(*self.modules, *self.names)[0]!r} lacks a time"
+            raise DamagedError(msg)
+
+
+class PlanForm(Struct):
+    """What ``parity plan --explain`` reads of a plan's record."""
+
+    component: Name
+    within: Name
+    layers: list[LayerForm]
+
+
 def load_record(into: Path, name: str, backend: str) -> dict[str, Any]:
     """Read the record of a plan, such as ``unet-planned``, below the folder `into`.
 
@@ -217,14 +256,14 @@ def load_record(into: Path, name: str, backend: str) -> dict[str, Any]:
     place = f"{backend or '*'}/{name}.json"
     try:
         path = max(into.glob(place), key=lambda one: one.stat().st_mtime)
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         msg = (
-            f"there is no plan at {into / place} that can be read; `parity plan "
+            f"there is no plan at {into / place}; `parity plan "
             "COMPONENT --within outputs` makes one."
         )
         raise ParityError(msg) from error
-    return found
+    with refuse_damaged(path, "plan again"):
+        return to_builtins(read_json(path, PlanForm, _MOST_BYTES), str_keys=True)
 
 
 def layer_of(record: Mapping[str, Any], name: str) -> dict[str, Any]:

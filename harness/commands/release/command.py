@@ -8,8 +8,10 @@ from pathlib import Path
 
 import click
 
-from harness.commands.options import JUDGED_BY, RUNS, print_lines
+from harness.commands.options import JUDGED_BY, RUNS, loaded_suites
 from harness.core.errors import ParityError
+from harness.core.shown import echo, print_lines
+from harness.core.text import one_line
 from harness.core.whole_file import writing
 
 PAGE = "gate.md"
@@ -52,11 +54,11 @@ def baseline_accept(*, run_name: str, runs: str, name: str, who: str, why: str) 
         there=replaced(there),
     )
     path = save_baseline(made, beside)
-    click.echo(
+    echo(
         f"{path} ({moved}, {path.stat().st_size / 1024:,.0f} KB) is run {run.id}, "
         f"accepted by {made.accepted.who}"
     )
-    click.echo(f"commit it; next  parity gate last --baseline {made.name}")
+    echo(f"commit it; next  parity gate last --baseline {made.name}")
     return 0
 
 
@@ -73,9 +75,9 @@ def baseline_list(*, runs: str) -> int:
         kept = load_baseline(path)
         said = kept.accepted
         why = f": {said.why}" if said.why else ""
-        click.echo(f"{kept.name}  run {kept.report.id}, {said.when} by {said.who}{why}")
+        echo(f"{kept.name}  run {kept.report.id}, {said.when} by {said.who}{why}")
     if not paths:
-        click.echo(f"none in {folder}; `parity baseline accept RUN` makes one")
+        echo(f"none in {folder}; `parity baseline accept RUN` makes one")
     return 0
 
 
@@ -90,7 +92,7 @@ def baseline_list(*, runs: str) -> int:
 )
 @RUNS
 @JUDGED_BY
-def gate(*, run_name: str, against: str, runs: str, suite: Path | None) -> int:
+def gate(*, run_name: str, against: str, runs: str, suites: tuple[Path, ...]) -> int:
     """Show on one page whether RUN may ship, and each reason why not.
 
     The run's own page then also shows the changes since the baseline.
@@ -105,7 +107,6 @@ def gate(*, run_name: str, against: str, runs: str, suite: Path | None) -> int:
     from harness.report.runs.baseline import baselines_in, find_baseline, load_baseline
     from harness.report.runs.diff import diff, rtol_by
     from harness.report.runs.selection import baselines_beside, with_verdicts
-    from harness.suite.suite import load_suite
 
     beside = baselines_beside(Path(runs))
     report = load_report(Path(runs), run_name)
@@ -113,7 +114,8 @@ def gate(*, run_name: str, against: str, runs: str, suite: Path | None) -> int:
     only = str(there[0]) if len(there) == 1 else report.name
     named = find_baseline(beside, against or only)
     reviewed = load_baseline(named)
-    again = rejudge(report, Settings(), load_suite(suite) if suite else None)
+    given = loaded_suites(suites)
+    again = rejudge(report, Settings(), given)
     decision = decide(
         reviewed,
         diff(
@@ -134,9 +136,9 @@ def gate(*, run_name: str, against: str, runs: str, suite: Path | None) -> int:
     try:
         with writing(page, "the decision is valid without it"):
             page.write_text(text, encoding="utf-8")
-        click.echo(f" page        {near(page)}")
+        echo(f" page        {near(page)}")
         decided = replace(again, code=decision.code)
-        page_again(report, Settings(baseline=str(named)), again=decided)
+        page_again(report, Settings(baseline=str(named)), decided, given)
     except ParityError as error:
-        click.echo(f"parity: {error}", err=True)
+        echo(f"parity: {one_line(str(error))}", err=True)
     return decision.code

@@ -19,6 +19,7 @@ from harness.core.text import INDENT, Line, count, few, floors_explained, wrappe
 from harness.judge.case import CaseVerdict, skipped
 from harness.judge.known_gaps import Gap
 from harness.judge.run import gate_code
+from harness.report.markdown import block, word
 from harness.report.run_diff import SHOWN, also, and_more, listed, notes, totals
 from harness.report.runs.baseline import Baseline
 from harness.report.runs.diff import Diff, RunChange, rows_of
@@ -297,5 +298,4 @@ def _excused(excused: Sequence[Excused]) -> Iterator[Line]:
 def gate_markdown(decision: Decision) -> str:
     """Return the page for a pull request, with every reason."""
     head, *lines = gate_lines(decision, every=True)
-    body = "\n".join(line.text for line in lines)
-    return f"## {head.text}\n\n```text\n{body}\n```\n"
+    return f"## {word(head.text)}\n\n{block(lines)}\n"

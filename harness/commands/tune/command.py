@@ -15,9 +15,9 @@ from harness.commands.options import (
     into_folder,
     number,
     on_cluster,
-    print_lines,
 )
 from harness.core.errors import SpecError
+from harness.core.shown import print_lines
 
 
 @click.command()
@@ -116,7 +116,7 @@ def tune(  # one option each
     failed: tuple[str, ...] = ()
     if earlier:
         tuning = load_tuning(into, earlier)
-        loaded = load_suite(suite or Path(tuning.suite))
+        loaded = run.suite_of(tuning, suite)
         tuning = run.of_suite(tuning, loaded, cases)
     else:
         loaded = load_suite(suite or Path("parity.toml"))

@@ -7,14 +7,20 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Annotated
 
-from msgspec import MsgspecError, convert, to_builtins
+from msgspec import Meta, Struct, to_builtins
 
 from harness.commands.tune.draws import REALISTIC
+from harness.core import record_form
 from harness.core.case import VARIED, Sample
-from harness.core.errors import SpecError, SuiteError
+from harness.core.errors import SuiteError
+from harness.core.received import DamagedError, read_bytes
 from harness.core.record import CaseRecord
+from harness.core.record_form import Name, Number, Seconds
 from harness.core.whole_file import write_whole, writing
+from harness.engine.report_form import RunId
+from harness.engine.run_folder import decoded, refuse_damaged
 
 SCHEMA = 2
 FILE = "tuning.json"
@@ -120,6 +126,38 @@ class Tuning:
         return min(counts[family] for family in families)
 
 
+class CaseForm(Struct):
+    """The JSON form of `CaseTuning`."""
+
+    record: record_form.CaseForm
+    usage: Annotated[dict[Name, Number], Meta(min_length=1)]
+    layers: tuple[Name, ...]
+
+
+class TuningForm(Struct):
+    """The JSON form of `Tuning`; `save_tuning` writes it.
+
+    The suite's path is a name there; nothing opens it.
+    """
+
+    schema: int
+    id: RunId
+    date: Annotated[str, Meta(pattern=r"\A\d{4}-\d\d-\d\d\Z")]
+    suite: Name
+    effort: Effort
+    versions: dict[Name, Name]
+    tried: dict[Name, tuple[TriedInput, ...]]
+    overflowed: dict[Name, tuple[Name, ...]]
+    cases: list[CaseForm]
+    took_s: dict[Name, Seconds]
+
+    def __post_init__(self) -> None:
+        for case in self.cases:
+            if case.record.component not in self.tried:
+                msg = f"`tried` has nothing of {case.record.component}"
+                raise DamagedError(msg)
+
+
 def save_tuning(tuning: Tuning, folder: Path) -> Path:
     """Write tuning.json in one move.
 
@@ -155,27 +193,16 @@ def load_tuning(folder: Path, name: str) -> Tuning:
 
     """
     path = _find(folder, name)
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        schema = data.get("schema") if isinstance(data, dict) else None
-        if schema != SCHEMA:
-            msg = (
-                f"{path} has schema {schema}, this version reads {SCHEMA}; tune again."
-            )
-            raise SuiteError(msg)
-        cases = [
-            CaseTuning(
-                record=CaseRecord.from_json(entry["record"]),
-                usage={name: float(usage) for name, usage in entry["usage"].items()},
-                layers=tuple(entry["layers"]),
-            )
-            for entry in data["cases"]
-        ]
-        tuning = convert({**data, "cases": {}}, Tuning)
-        return replace(tuning, cases={case.record.case: case for case in cases})
-    except (OSError, ValueError, KeyError, TypeError, SpecError, MsgspecError) as error:
-        msg = f"{path} is damaged ({type(error).__name__}: {error}); tune again."
-        raise SuiteError(msg) from error
+    with refuse_damaged(path, "tune again"):
+        form = decoded(read_bytes(path), TuningForm, SCHEMA)
+    told = {name: getattr(form, name) for name in Tuning.__slots__}
+    told["cases"] = {
+        case.record.case: CaseTuning(
+            record=CaseRecord.of(case.record), usage=case.usage, layers=case.layers
+        )
+        for case in form.cases
+    }
+    return Tuning(**told)
 
 
 def _find(folder: Path, name: str) -> Path:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from harness.commands.options import print_lines
 from harness.commands.progress import ProgressLines
 from harness.commands.tune.edit import edit
 from harness.commands.tune.headroom import Headroom
@@ -21,10 +20,12 @@ from harness.commands.tune.worst import worst_inputs_text
 from harness.core.case import Case
 from harness.core.errors import SuiteError
 from harness.core.pipeline import MIXED
-from harness.core.settings import Settings
+from harness.core.private import with_tilde
+from harness.core.settings import SUITE_FILE, Settings
+from harness.core.shown import print_lines
 from harness.suite.judge import Judge
 from harness.suite.stale import worst_inputs_of
-from harness.suite.suite import Suite
+from harness.suite.suite import Suite, load_suite
 
 
 def run_tuning(
@@ -105,6 +106,26 @@ def show_tuning(
         write_all(edits)
     print_lines(edit_lines(edits, written=write, again=again))
     return 2 if failed else 0
+
+
+def suite_of(tuning: Tuning, given: Path | None) -> Suite:
+    """Return the suite that is given, or that in the current folder if it was tuned.
+
+    A tuning may come from somebody else, and a suite imports its recipes. So the path
+    in a tuning never makes a suite load.
+
+    Raises:
+        SuiteError: The suite cannot be read, or another one was tuned.
+
+    """
+    here = Path(SUITE_FILE).resolve()
+    if given is None and tuning.suite not in {with_tilde(here), str(here)}:
+        msg = (
+            f"tuning {tuning.id} is of the suite {tuning.suite}, which is not in this "
+            "folder; name the suite with --suite."
+        )
+        raise SuiteError(msg)
+    return load_suite(given or Path(SUITE_FILE))
 
 
 def of_suite(tuning: Tuning, suite: Suite, patterns: Sequence[str]) -> Tuning:

@@ -14,8 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from harness.core.shown import all_written, written
 from harness.core.text import FLOORS, few
 from harness.core.whole_file import write_whole
+from harness.engine.run_folder import picture_in
 from harness.measure.pictures import GAP_PX
 from harness.report.html.charts import Chart
 from harness.report.html.failures import FailedCase, failures_of
@@ -47,6 +49,10 @@ SECTIONS: tuple[Callable[[RunFacts], Iterable[Section]], ...] = (
 
 MOST_BYTES = 550_000
 """Characters of all pictures together; with its scripts the page stays below 3 MB."""
+
+
+_MOST_PIXELS = 1 << 25
+"""Pixels of the largest picture that is shown; three of 2048 × 2048 have 2^24."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +162,7 @@ def html_of(
         "tables": {table.id: table.to_json() for table in shown},
         "charts": {chart.id: vars(chart) for chart in _are(values, Chart)},
     }
-    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(all_written(data), allow_nan=False, separators=(",", ":"))
     return (
         templates()
         .get_template(template)
@@ -174,7 +180,24 @@ def templates() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_on_page,
     )
+
+
+class _Letters(str):
+    """Letters and digits of ours, which a page may have by the million as they are."""
+
+    __slots__ = ()
+
+    def __html__(self) -> str:
+        return str(self)
+
+
+def _on_page(value: object) -> object:
+    """Return what a template shows of a value; markup has been treated by now."""
+    if isinstance(value, str) and not hasattr(value, "__html__"):
+        return written(value)
+    return value
 
 
 def packed(text: str) -> str:
@@ -182,7 +205,8 @@ def packed(text: str) -> str:
 
     No text of a record can then end the script that contains the data.
     """
-    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode("ascii")
+    packed = base64.b64encode(gzip.compress(text.encode(), mtime=0))
+    return _Letters(packed.decode("ascii"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,25 +232,38 @@ def pictures_in(page: Page, folder: Path) -> Mapping[str, ShownPicture]:
     pictures: dict[str, ShownPicture] = {}
     left = MOST_BYTES
     for drawing in sorted(drawings, key=lambda drawing: -drawing.rms):
-        path = folder / drawing.path
-        if path.is_file() and (found := _picture(path, left)):
+        path = picture_in(folder, drawing.path)
+        if path is not None and (found := _picture(path, left)):
             pictures[drawing.path] = found
             left -= len(found.uri)
     return pictures
 
 
 def _picture(path: Path, most: int) -> ShownPicture | None:
-    """Return a picture for people to look at; None if it is longer than `most`."""
+    """Return a picture for people to look at.
+
+    It is None if it would be longer than `most`, or if the file is no PNG of ours.
+    """
     from PIL import Image
 
     into = io.BytesIO()
-    with Image.open(path) as picture:
-        picture.convert("RGB").save(into, "WEBP", quality=85, method=6)
-        width, height = picture.size
+    try:
+        # A run may come from somebody else, and other formats run other readers.
+        with Image.open(path, formats=["PNG"]) as picture:
+            width, height = picture.size
+            if width * height > _MOST_PIXELS:
+                return None
+            picture.convert("RGB").save(into, "WEBP", quality=85, method=6)
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+        return None
     uri = f"data:image/webp;base64,{base64.b64encode(into.getvalue()).decode('ascii')}"
     if len(uri) > most:
         return None
-    return ShownPicture(uri=uri, width=(width - 2 * GAP_PX) // 3, height=height)
+    return ShownPicture(
+        uri=_Letters(uri),
+        width=(width - 2 * GAP_PX) // 3,
+        height=height,
+    )
 
 
 def _are(values: Iterable[object], kind: type[Part]) -> Iterator[Part]:

@@ -9,7 +9,6 @@ repository can keep. The same run, accepted with the same words, gives the same 
 
 from __future__ import annotations
 
-import json
 import lzma
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -17,13 +16,14 @@ from dataclasses import asdict, dataclass, replace
 from datetime import date
 from pathlib import Path
 
-import msgspec
+from msgspec import structs
 
 from harness.core.comparison import Comparison
 from harness.core.environment import printed
 from harness.core.errors import ParityError
 from harness.core.outcome import Outcome
 from harness.core.pipeline import PAIRS
+from harness.core.received import read_bytes, unpacked
 from harness.core.record import (
     ISOLATED,
     SELF,
@@ -34,12 +34,22 @@ from harness.core.record import (
 )
 from harness.core.text import count, few
 from harness.core.whole_file import write_whole, writing
-from harness.engine.run_folder import Report, compact, refuse_damaged, report_of
+from harness.engine.report_form import BaselineForm
+from harness.engine.run_folder import (
+    Report,
+    compact,
+    decoded,
+    of_form,
+    refuse_damaged,
+)
 from harness.report.runs.pairs import COMPARED
 from harness.report.runs.times import is_disturbed
 
 SCHEMA = 2
 SUFFIX = ".json.xz"
+
+MOST_BYTES = 256 << 20
+"""Largest size of a baseline, unpacked; 65,000 rows have 9 MB."""
 
 DIGITS = 3
 """Significant digits of an error: half a percent, while a tenth counts as a change."""
@@ -291,24 +301,14 @@ def load_baseline(path: Path) -> Baseline:
         ParityError: The file cannot be read, or another version wrote it.
 
     """
-    try:
-        data = json.loads(lzma.decompress(path.read_bytes()))
-    except (OSError, ValueError, EOFError, RecursionError, lzma.LZMAError) as error:
-        msg = f"{path} cannot be read as a baseline ({error}); restore or accept one."
-        raise ParityError(msg) from error
-    schema = data.get("schema") if isinstance(data, dict) else None
-    if schema != SCHEMA:
-        msg = (
-            f"{path} has baseline schema {schema}, this version reads {SCHEMA}; "
-            "accept a run again."
-        )
-        raise ParityError(msg)
     with refuse_damaged(path, "restore it, or accept a run again"):
-        return Baseline(
-            name=path.name.removesuffix(SUFFIX),
-            accepted=msgspec.convert(data["accepted"], Accepted),
-            report=report_of(data, path, brief=True),
-        )
+        content = unpacked(read_bytes(path), MOST_BYTES)
+        form = decoded(content, BaselineForm, SCHEMA)
+    return Baseline(
+        name=path.name.removesuffix(SUFFIX),
+        accepted=Accepted(**structs.asdict(form.accepted)),
+        report=of_form(form, path),
+    )
 
 
 def replaced(path: Path) -> Baseline | None:

@@ -11,6 +11,7 @@ from harness.core.comparison import Comparison
 from harness.core.errors import SuiteError
 from harness.core.outcome import Outcome
 from harness.core.pipeline import IMAGE, PAIRS
+from harness.core.private import public_values
 from harness.core.record import LAYERS, CaseRecord, Row, coverage_share
 from harness.core.text import count, few, in_bytes, in_floors
 from harness.engine.run_folder import CaseReport, Report
@@ -342,7 +343,8 @@ def _check(
 
 
 def _settings(before: CaseRecord, after: CaseRecord) -> tuple[Change, str]:
-    one, two = before.asked, after.asked
+    # An older version has kept personal paths in options of a provider.
+    one, two = public_values(before.asked), public_values(after.asked)
     changed = [
         f"{key} {_setting(one.get(key))} → {_setting(two.get(key))}"
         for key in differing(one, two)

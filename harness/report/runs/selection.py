@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from harness.core.errors import ParityError, SuiteError
+from harness.core.errors import ParityError
 from harness.core.settings import Settings
 from harness.engine.run_folder import (
     LAST,
@@ -18,8 +18,6 @@ from harness.engine.run_folder import (
 )
 from harness.judge.case import CaseVerdict
 from harness.report.runs.baseline import SUFFIX, find_baseline, load_baseline, path_of
-from harness.suite.judge import Judge
-from harness.suite.suite import Suite, load_suite
 
 
 def baselines_beside(runs: Path) -> Path:
@@ -97,35 +95,6 @@ def load_many(runs: Path, names: Sequence[str]) -> Iterator[Report]:
         yield run
 
 
-def judges_of(runs: Iterable[Report], suite: Path | None) -> dict[str, Judge]:
-    """Return the judge of each suite of some runs.
-
-    The judge at "", if any, judges the cases of all other suites.
-
-    Raises:
-        ParityError: A suite cannot be read, or no run has the path of its suite.
-
-    """
-    settings = Settings()
-    if suite is not None:
-        return {"": Judge.of(load_suite(suite), settings)}
-    # A baseline does not keep the path of its suite.
-    paths = {path for run in runs for path in run.suites if Path(path).is_absolute()}
-    if not paths:
-        msg = "a baseline does not say where its suite is; name it with --suite."
-        raise SuiteError(msg)
-    judges = {}
-    for path in sorted(paths):
-        try:
-            judges[path] = Judge.of(load_suite(Path(path)), settings)
-        except ParityError as error:
-            msg = f"{error} Name the suite to judge by with --suite."
-            raise SuiteError(msg) from error
-    if len(judges) == 1:
-        judges[""] = judges[next(iter(judges))]
-    return judges
-
-
 def with_verdicts(report: Report, verdicts: Iterable[CaseVerdict]) -> Report:
     """Return a run whose checks end as they were judged now, not when it ran."""
     ends = {
@@ -143,23 +112,3 @@ def as_judged(report: Report, settings: Settings) -> Settings:
         return settings
     tier, changes = report.about.get("tier"), report.about.get("changes")
     return replace(settings, tier=tier or "", changes=tuple(changes or ()))
-
-
-def suite_of(report: Report, path: str) -> Suite:
-    """Return a run's suite, read again from its path in the run.
-
-    Raises:
-        SuiteError: The suite is gone, or cannot be read.
-
-    """
-    try:
-        return load_suite(Path(path))
-    except ParityError as error:
-        gone, detail = "is no longer there", ""
-        if Path(path).exists():
-            gone, detail = "cannot be read", f" {error}"
-        msg = (
-            f"Run {report.id} is of the suite {path}, which {gone}; name the one to "
-            f"judge by with --suite.{detail}"
-        )
-        raise SuiteError(msg) from error

@@ -28,6 +28,7 @@ from harness.measure.name_map import Names
 from harness.measure.named_arrays import save_arrays
 from harness.measure.trace import OUTPUT, TraceWriter, load_inputs, open_trace
 from harness.runtimes.graph.cuts import nearest
+from harness.runtimes.graph.notes import make_public
 from harness.runtimes.graph.onnx_graph import (
     declared,
     known_as,
@@ -110,6 +111,7 @@ def _cut(
     used = {name for node in cut.graph.node for name in read_by(node)}
     weights = (tensor for tensor in model.graph.initializer if tensor.name in used)
     cut.graph.initializer.extend(weights)
+    make_public(cut)  # a foreign file may have paths of whoever exported it
     onnx.load_external_data_for_model(cut, str(source.parent))
     onnx.save_model(
         cut,

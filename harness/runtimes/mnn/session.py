@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
+from types import NoneType
+from typing import TypedDict
 
 import numpy as np
 
@@ -27,7 +29,7 @@ from harness.runtimes.session import (
     check_feeds,
     check_outputs,
 )
-from harness.runtimes.target.drive import drive
+from harness.runtimes.target.drive import Values, drive
 
 _FORWARD_TYPES = {
     "cpu": (0, 13),  # without and with this machine's instruction extensions
@@ -47,6 +49,21 @@ _ERRORS = {
 }
 """Error codes of ErrorCode.hpp with which a run can end."""
 _INT32 = np.iinfo(np.int32)
+
+
+class Opened(TypedDict):
+    """What the driver returns where it has opened a file."""
+
+    inputs: dict[str, int]
+    outputs: list[str]
+    backend: int
+
+
+class Clocked(TypedDict):
+    """What the driver returns of a timed run."""
+
+    code: int
+    took: dict[str, tuple[str, list[float]]]
 
 
 class MnnSession(AbstractContextManager["MnnSession"]):
@@ -90,12 +107,14 @@ class MnnSession(AbstractContextManager["MnnSession"]):
         }
         model = self._mnn.files[self._path.name]
         try:
-            found = self._mnn.call("open", model=model, config=config, hints=hints)
+            found = self._mnn.ask(
+                "open", Opened, model=model, config=config, hints=hints
+            )
         except StageError:
             raise
         except Exception as error:  # MNN raises no class of its own
             raise refused(self._path, error, self._mnn.version) from error
-        self._inputs: dict[str, int] = found["inputs"]
+        self._inputs = found["inputs"]
         check_outputs(found["outputs"], self._outputs, self._path)
         self._check_device(device, found["backend"])
 
@@ -120,7 +139,7 @@ class MnnSession(AbstractContextManager["MnnSession"]):
 
     def run(self, feeds: Feeds) -> dict[str, np.ndarray]:
         """Run as deployed."""
-        self._check_ran(self._mnn.call("run", self._given(feeds)))
+        self._check_ran(self._mnn.ask("run", int, self._given(feeds)))
         return self._read_outputs()
 
     def watch(
@@ -129,22 +148,29 @@ class MnnSession(AbstractContextManager["MnnSession"]):
         """Run with a callback after every operator; the file is not changed."""
         given = self._given(feeds)
         # The names are read before: an error must not cross MNN's callback.
-        code = self._mnn.call(
-            "watch", given, on_value, wanted=sizes, made=self._made, suffix=MATMUL
+        code = self._mnn.ask(
+            "watch",
+            int,
+            given,
+            Values(on_value, sizes, ends=("", MATMUL)),
+            wanted=sizes,
+            made=self._made,
+            suffix=MATMUL,
         )
         self._check_ran(code)
         return self._read_outputs()
 
     def isolate(self, feeds: Feeds, given: Feeds, on_value: OnValue) -> None:
         """Run cuts of the unchanged file, in a few groups; none is converted again."""
-        inputs_of = self._mnn.call("graph")
+        inputs_of = self._mnn.ask("graph", dict[str, list[str]])
         made = [name for name in given if name in inputs_of]
         for group in grouped(made, inputs_of, {*made, *feeds}):
             values = {
                 name: _narrowed(name, feeds[name] if name in feeds else given[name])
                 for name in group.given
             }
-            answers = self._mnn.call("cut", values, on_value, made=group.made)
+            shown = Values(on_value, group.made, ends=("",))
+            answers = self._mnn.ask("cut", int, values, shown, made=group.made)
             if answers != len(group.made):
                 msg = (
                     f"MNN {self._mnn.version} cannot run {len(group.made)} cuts of "
@@ -154,7 +180,7 @@ class MnnSession(AbstractContextManager["MnnSession"]):
 
     def clock(self, feeds: Feeds, runs: int) -> list[Spent]:
         """Run with a callback before and after every operator."""
-        found = self._mnn.call("clock", self._given(feeds), runs=runs)
+        found = self._mnn.ask("clock", Clocked, self._given(feeds), runs=runs)
         self._check_ran(found["code"])
         # One name may stand for several steps of a run, whose times add up.
         return [
@@ -195,7 +221,8 @@ class MnnSession(AbstractContextManager["MnnSession"]):
 
     def _read_outputs(self) -> dict[str, np.ndarray]:
         made: dict[str, np.ndarray] = {}
-        self._mnn.call("outputs", None, made.__setitem__, names=self._outputs)
+        shown = Values(made.__setitem__, self._outputs)
+        self._mnn.ask("outputs", NoneType, None, shown, names=self._outputs)
         return made
 
 

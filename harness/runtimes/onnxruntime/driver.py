@@ -22,6 +22,8 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 import onnxruntime as ort
 
 CPU = "CPUExecutionProvider"
+_KEPT_BYTES = 16384
+"""How much is kept of the beginning of what native code prints, and of its end."""
 
 Feeds = Mapping[str, np.ndarray]
 Show = Callable[[str, np.ndarray], None]
@@ -156,8 +158,14 @@ def _printed(said: list[str], *, is_kept: bool) -> Iterator[None]:
         finally:
             os.dup2(own, 2)
             os.close(own)
+            size = file.seek(0, os.SEEK_END)
             file.seek(0)
-            printed = file.read()
+            printed = file.read(_KEPT_BYTES)
+            if size > 2 * _KEPT_BYTES:
+                left_out = size - 2 * _KEPT_BYTES
+                printed += f"\n… {left_out:,} bytes are left out here …\n".encode()
+                file.seek(-_KEPT_BYTES, os.SEEK_END)
+            printed += file.read()
             os.write(2, printed)
             said.append(printed.decode(errors="replace"))
 

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
+from types import NoneType
+from typing import TypedDict
 
 import numpy as np
 import onnx
@@ -45,7 +47,7 @@ from harness.runtimes.onnxruntime.segments import (
     segment_model,
 )
 from harness.runtimes.session import Feeds, OnValue, Ran, Spent, check_feeds
-from harness.runtimes.target.drive import drive
+from harness.runtimes.target.drive import Values, drive
 
 OPTIMISATION = "optimization"
 """The hint for how much the deployed session may rewrite: 0, 1, 2 or 99."""
@@ -55,6 +57,19 @@ _LEVELS = (0, 1, 2, 99)
 _OFF, _ALL = 0, 99
 _DEPLOYED, _PROFILED, _WHOLE, _SEGMENT = "deployed", "profiled", "whole", "segment"
 """What the open session is: the deployed file, or the exported graph or a piece."""
+
+
+class _Providers(TypedDict):
+    providers: list[str]
+    outputs: list[str]
+
+
+class Opened(_Providers, total=False):
+    """What the driver returns where it has opened a file."""
+
+    said: str
+    nodes: int
+    on_cpu: list[tuple[str, str]] | None
 
 
 class OrtSession(AbstractContextManager["OrtSession"]):
@@ -182,7 +197,9 @@ class OrtSession(AbstractContextManager["OrtSession"]):
             self._open(_PROFILED, profile=name)
             for _ in range(runs):
                 self._outputs_of(feeds)
-            profile = Path(self._ort.call("end_profiling"))
+            self._ort.ask("end_profiling", str)
+            # What a runtime answers is never a path that is read here.
+            (profile,) = folder.glob("profile*.json")
             return list(_spent(profile, folder / "optimised.onnx"))
 
     def __exit__(self, *_: object) -> None:
@@ -204,11 +221,13 @@ class OrtSession(AbstractContextManager["OrtSession"]):
         self._opened = ""
         device, at = self._device, self._ort.files[self._path.name]
         try:
-            found = self._ort.call(
+            found = self._ort.ask(
                 "open",
+                Opened,
                 {}
                 if piece is None
                 else {"model": np.frombuffer(piece.SerializeToString(), np.uint8)},
+                None,
                 model=at if piece is None else "",
                 folder=str(PurePath(at).parent),
                 level=self._level if piece is None else _OFF,
@@ -222,16 +241,17 @@ class OrtSession(AbstractContextManager["OrtSession"]):
             raise
         except Exception as error:  # onnxruntime's classes share no other base
             raise self._refused(error) from error
-        has: list[str] = found["providers"]
-        if not found["outputs"]:
+        has = found["providers"]
+        if not found["outputs"] or not has:
             msg = lacking(device, self._ort.version, has)
             raise StageError(msg, outcome=Outcome.FELL_BACK)
         if has[0] != self._provider:
-            msg = not_made(device, found["said"], has[0])
+            msg = not_made(device, found.get("said", ""), has[0])
             raise StageError(msg, outcome=Outcome.FELL_BACK)
         self._opened, self._made = kind, found["outputs"]
-        if found["on_cpu"] is not None:
-            self._placed.add(found["nodes"], found["on_cpu"])
+        on_cpu = found.get("on_cpu")
+        if on_cpu is not None:
+            self._placed.add(found.get("nodes", 0), on_cpu)
         elif self._provider != CPU and device.cpu_nodes < 1:
             msg = (
                 f"onnxruntime {self._ort.version} does not tell which nodes run on the "
@@ -285,7 +305,7 @@ class OrtSession(AbstractContextManager["OrtSession"]):
                 raise
 
         try:
-            self._ort.call("run", feeds, take, names=names)
+            self._ort.ask("run", NoneType, feeds, Values(take, names), names=names)
         except StageError:
             raise
         except Exception as error:  # onnxruntime's classes share no other base

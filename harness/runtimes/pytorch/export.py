@@ -20,6 +20,7 @@ from harness.core.outcome import Outcome
 from harness.core.probes import Probe, save_probes
 from harness.engine.export_files import MODEL, PROBES, PROTO_LIMIT_BYTES, WEIGHTS
 from harness.measure.align import link
+from harness.runtimes.graph.notes import make_public
 from harness.runtimes.graph.onnx_graph import (
     graph_values,
     module_scope,
@@ -74,6 +75,8 @@ def export_onnx(
             raise
         except Exception as error:
             raise refusal(component, settings, error) from error
+        if not settings.keep_paths:
+            _make_public(folder / MODEL)
         save_probes(exported.probes, folder / PROBES)
         sides = sides_of(folder / MODEL)
         # The effects cost some runs, and matter only where an input was lost.
@@ -88,6 +91,12 @@ def export_onnx(
             _fail(words)
         _check(network, folder)
     return exported
+
+
+def _make_public(path: Path) -> None:
+    model = onnx.load(path, load_external_data=False)
+    if make_public(model):
+        path.write_bytes(model.SerializeToString())
 
 
 def _by_dynamo(network: TracedNetwork, folder: Path, *, external: bool) -> Exported:

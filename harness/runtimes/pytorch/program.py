@@ -19,6 +19,7 @@ from torch._ops import OpOverload
 from torch.export.passes import move_to_device_pass
 
 from harness.core.case import Device, TensorSpec
+from harness.core.private import public
 from harness.core.probes import Kind, Probe, Setting
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ _CASTS = frozenset({"_to_copy", "to", "type_as", "convert_element_type"})
 _NEUTRAL = {"div": 1, "mul": 1, "add": 0, "sub": 0}
 """Operator to the second operand with which it changes nothing."""
 
-_HOME = Path(__file__).parents[3].as_posix()
+_HOME = Path(__file__).parents[3]
+_OF_TORCH = re.compile(r"(?:^|/)torch/")
 _STACK_LINE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -287,12 +289,10 @@ def _source_line(node: fx.Node) -> str:
         return ""
     file, line = frames[-1]
     for file_, line_ in reversed(frames):
-        if "/torch/" not in file_:
+        if not _OF_TORCH.search(file_):
             file, line = file_, line_
             break
-    for root in ("site-packages/", f"{_HOME}/"):
-        file = file.rpartition(root)[2]
-    return f"{file}:{line}"
+    return public(f"{file}:{line}", _HOME)
 
 
 class _Streaming(fx.Interpreter):

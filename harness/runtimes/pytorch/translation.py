@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+from torch.fx import GraphModule
 
 from harness.core.case import Component, ExportSettings, symbol_of
 from harness.core.entry import Entry
 from harness.core.kinds import PROGRAM
+from harness.core.private import public
 from harness.engine.keys import program_key
 from harness.engine.store import Store
 from harness.runtimes.pytorch.program import Program, program_of_export
@@ -154,7 +156,17 @@ def translate(network: TracedNetwork) -> ONNXProgram:
     if translated is None:  # only dynamo=False returns None
         raise TypeError
     _check_signature(translated, component)
+    if not network.settings.keep_paths:
+        _make_public(translated.exported_program)
     return translated
+
+
+def _make_public(exported: ExportedProgram) -> None:
+    """Take the paths of this machine out of the calls that a program's nodes note."""
+    for module in exported.graph_module.modules():
+        for node in module.graph.nodes if isinstance(module, GraphModule) else ():
+            if stack := node.meta.get("stack_trace"):
+                node.meta["stack_trace"] = public(stack)
 
 
 def _bare(exported: ExportedProgram) -> ExportedProgram:

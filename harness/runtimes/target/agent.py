@@ -18,7 +18,9 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
+import stat
 import struct
 import sys
 import tempfile
@@ -33,15 +35,18 @@ except ImportError:  # the harness then says that it is missing
 
 Buffer = Union[bytes, memoryview]
 
-PROTOCOL = 1
+PROTOCOL = 2
 READY = "parity-agent-ready"
 OLDEST = (3, 8)
 HEAD_LIMIT_BYTES = 1 << 26
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 KEPT_S = 7 * 24 * 3600
 """Time after which a file that was not used again leaves the target, in seconds."""
 
 BOOT = """
 import os, sys
+# A Python that reads its program line by line imports from the current folder too.
+sys.path[:] = [place for place in sys.path if place]
 def take(size):
     data = b""
     while len(data) < size:
@@ -109,45 +114,132 @@ def unpack(
     return told["head"], arrays
 
 
+def others_write(seen: os.stat_result) -> bool:
+    """Whether other users may write to a file or folder.
+
+    A group of the user alone has the number of the user, on Linux and on Android.
+    """
+    is_own = hasattr(os, "getuid") and seen.st_gid == os.getgid() == os.getuid()
+    by_group = seen.st_mode & stat.S_IWGRP and not is_own
+    return bool(by_group or seen.st_mode & stat.S_IWOTH)
+
+
+def lacks_privacy(folder: Path) -> str:
+    """Return why others may change what is in a folder; empty if they cannot.
+
+    Whoever owns the folder, may write to it, or may put another one in its place can.
+    """
+    own, above = folder.lstat(), folder.parent.stat()
+    if not stat.S_ISDIR(own.st_mode):
+        return "is no folder"
+    if not hasattr(os, "getuid") or own.st_uid != os.getuid():
+        return "belongs to another user"
+    if others_write(own):
+        return "may be written by other users"
+    is_theirs = above.st_uid not in (0, os.getuid())
+    if is_theirs or (others_write(above) and not above.st_mode & stat.S_ISVTX):
+        return "may be replaced by other users"
+    return ""
+
+
+def checked(digest: str) -> str:
+    """Return a SHA-256 digest, which is the name of a file.
+
+    Raises:
+        ValueError: It is something else, such as a path.
+
+    """
+    if not re.match("[0-9a-f]{64}\\Z", digest):
+        msg = f"{digest[:80]!r} is no digest"
+        raise ValueError(msg)
+    return digest
+
+
+def sha256(path: Path) -> str:
+    """Return the digest of a plain file, which is not a link.
+
+    Raises:
+        OSError: There is no such file.
+
+    """
+    seen = hashlib.sha256()
+    with os.fdopen(os.open(str(path), os.O_RDONLY | _NO_LINK), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            msg = f"{path} is no plain file"
+            raise OSError(msg)
+        for block in iter(lambda: file.read(1 << 20), b""):
+            seen.update(block)
+    return seen.hexdigest()
+
+
 class Files:
-    """The files that a target has already, by their digest."""
+    """The files that a target has already, by their digest.
+
+    Attributes:
+        note: Why they are not in the usual folder; empty if they are.
+
+    """
 
     def __init__(self) -> None:
         owner = os.getuid() if hasattr(os, "getuid") else 0
-        self._folder = Path(tempfile.gettempdir(), f"parity-agent-{owner}")
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        self._placed: list[str] = []
-        # An agent that was killed could not take its folders along.
+        folder = Path(tempfile.gettempdir(), f"parity-agent-{owner}")
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        why = lacks_privacy(folder)
+        self.note = why and f"{folder} {why}; this session has a folder of its own"
+        # Another user may have made the usual folder, to give us files of his.
+        self._folder = Path(tempfile.mkdtemp(prefix="parity-agent-")) if why else folder
+        # A memory card of a phone keeps no modes, and nothing can be private there.
+        self._is_private = not (why and lacks_privacy(self._folder))
+        self._placed = [str(self._folder)] if why else []
+        self._clean_up()
+
+    def _clean_up(self) -> None:
+        """Remove what was not used for long; an agent that was killed left folders."""
         for path in self._folder.iterdir():
             # Another agent may be removing it too.
             with contextlib.suppress(OSError):
-                if path.stat().st_mtime < time.time() - KEPT_S:
-                    if path.is_dir():
+                seen = path.lstat()
+                if seen.st_mtime < time.time() - KEPT_S:
+                    if stat.S_ISDIR(seen.st_mode):
                         shutil.rmtree(str(path), ignore_errors=True)
                     else:
                         path.unlink()
 
-    def have(self, files: dict[str, int]) -> list[str]:
-        """Return the digests of those files that are not here in their size.
+    def have(self, files: dict[str, int]) -> dict[str, Any]:
+        """Return the digests of those files that are not here, and the `note`."""
+        lacking = [
+            digest for digest, size in files.items() if not self._has(digest, size)
+        ]
+        return {"lacking": lacking, "note": self.note}
 
-        `put` gives a file its name after it has read it. Only another program can
-        change its bytes later. They are not read again, because that takes seconds for
-        a large file in each session.
+    def _has(self, digest: str, size: int) -> bool:
+        """Whether a file is here.
+
+        `put` gives a file its name after it has read it. In a folder that only this
+        user can write to, nobody else can have made or changed it since. So its name
+        and size are enough there: to read a large file takes seconds in each session.
         """
-        lacking = []
-        for digest, size in files.items():
-            path = self._folder / digest
-            if path.is_file() and path.stat().st_size == size:
-                os.utime(str(path))
-            else:
-                lacking.append(digest)
-        return lacking
+        path = self._folder / checked(digest)
+        try:
+            seen = path.lstat()
+            is_ours = stat.S_ISREG(seen.st_mode) and not others_write(seen)
+            if not is_ours or seen.st_size != size:
+                return False
+            is_known = self._is_private and seen.st_uid == os.getuid()
+            if not is_known and sha256(path) != digest:
+                return False
+            os.utime(str(path))
+        except OSError:
+            return False
+        return True
 
     def put(self, digest: str, at: int, size: int, piece: np.ndarray) -> None:
         """Write a piece of a file; the last one completes it."""
-        part = self._folder / f"{digest}.{os.getpid()}"
+        part = self._folder / f"{checked(digest)}.{os.getpid()}"
+        how = os.O_WRONLY | os.O_CREAT | _NO_LINK | (0 if at else os.O_TRUNC)
         try:
-            with part.open("r+b" if at else "wb") as file:
+            with os.fdopen(os.open(str(part), how, 0o600), "wb") as file:
                 file.seek(at)
                 file.write(piece.data)
                 if at + piece.size < size:
@@ -158,11 +250,7 @@ class Files:
             with contextlib.suppress(OSError):  # it may never have been made
                 part.unlink()
             raise
-        seen = hashlib.sha256()
-        with part.open("rb") as file:
-            for block in iter(lambda: file.read(1 << 20), b""):
-                seen.update(block)
-        if seen.hexdigest() != digest:
+        if sha256(part) != digest:
             part.unlink()
             msg = "a file arrived damaged"
             raise ValueError(msg)
@@ -173,12 +261,16 @@ class Files:
         folder = tempfile.mkdtemp(prefix="named-", dir=str(self._folder))
         self._placed.append(folder)
         for name, digest in files.items():
-            path = Path(folder, name)
-            path.parent.mkdir(parents=True, exist_ok=True)
+            if name in {"", ".."} or Path(name).name != name:
+                msg = f"{name!r} is no name of a file"
+                raise ValueError(msg)
+            here, there = self._folder / checked(digest), Path(folder, name)
             try:
-                os.link(str(self._folder / digest), str(path))
+                os.link(str(here), str(there))
+            except FileExistsError:  # names that are one for this file system
+                raise
             except OSError:  # this file system has no links
-                shutil.copyfile(str(self._folder / digest), str(path))
+                shutil.copyfile(str(here), str(there))
         return folder
 
     def leave(self) -> None:
@@ -189,14 +281,22 @@ class Files:
 
 def identity(path: Path) -> list[int]:
     """Return what tells a file from another one of the same path elsewhere."""
-    stat = path.stat()
-    return [stat.st_ino, stat.st_size, stat.st_mtime_ns]
+    seen = path.stat()
+    return [seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_uid]
 
 
 def seen_here(files: dict[str, Any]) -> bool:
-    """Whether the harness's own files can be read here: then none has to be sent."""
+    """Whether the harness's own files can be read here: then none has to be sent.
+
+    Somebody else may make a file there that looks like one of them. So each belongs to
+    this user or to root; root itself may use what it sees.
+    """
+    user = os.getuid() if hasattr(os, "getuid") else -1
     try:
-        return all(identity(Path(path)) == one for path, one in files.items())
+        return all(
+            identity(Path(path)) == one and (user == 0 or one[3] in {0, user})
+            for path, one in files.items()
+        )
     except OSError:
         return False
 

@@ -15,23 +15,28 @@ import subprocess
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
 from harness.core.case import Device, Target
 from harness.core.errors import StageError
+from harness.core.kept_log import KeptLog
 from harness.core.outcome import Outcome
-from harness.core.program import signal_name
+from harness.core.program import isolated, signal_name
+from harness.core.received import DamagedError
 from harness.core.runtime import Runtime
 from harness.engine.environments import python_of
 from harness.engine.host import last_words
 from harness.runtimes.session import Feeds, not_installed
 from harness.runtimes.target import agent
+from harness.runtimes.target.frames import Had, Hello, Line, read_frame
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,9 +47,34 @@ it computes, the time limit of the case counts."""
 
 _PIECE_BYTES: Final = 1 << 24
 _PIPE_BYTES: Final = 1 << 20
+_BANNER_BYTES: Final = 1 << 20
+"""What a shell may print before a Python answers."""
+
+_TIMES: Final = 1 << 12
+"""How often one value may come in a run: a loop of a graph makes it in each round."""
+
 _BEFORE: Final = "before a Python answered"
 
 Show = Callable[[str, "np.ndarray"], None]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """The values that a method may show.
+
+    Attributes:
+        show: Takes each.
+        names: Their names.
+        ends: What may stand behind a name of a value that need not come, and may come
+            several times; None where each value comes once.
+
+    """
+
+    show: Show
+    names: Collection[str]
+    ends: tuple[str, ...] | None = None
 
 
 class Driving(ABC):
@@ -66,6 +96,27 @@ class Driving(ABC):
         self, do: str, feeds: Feeds | None = None, show: Show | None = None, **said: Any
     ) -> Any:
         """Call a method of the runtime's driver, and return its result."""
+
+    def ask(
+        self,
+        do: str,
+        kind: type[T],
+        feeds: Feeds | None = None,
+        values: Values | None = None,
+        /,
+        **said: Any,
+    ) -> T:
+        """Call a method whose result has a type, and whose values have names.
+
+        A target's answer is checked, because anything may answer there.
+
+        Raises:
+            StageError: The answer is another, or the connection broke.
+
+        """
+        del kind  # a runtime in this process is trusted
+        show = None if values is None else values.show
+        return cast("T", self.call(do, feeds, show, **said))
 
     @abstractmethod
     def close(self) -> None:
@@ -144,15 +195,15 @@ class Remote(Driving):
         if target.version:
             # The current folder may have another version.
             self._command = (str(python_of(declared, target.version)), "-I")
-        self.log = ""
+        self.log = KeptLog()
         self._answered = False
         self._popen = self._started()
         try:
             told = self._greeted(declared)
-            self.version = told["runtime"]
+            self.version = told.runtime
             self.about = (
                 ("target", target.name),
-                ("machine", f"{told['machine']}, Python {told['python']}"),
+                ("machine", f"{told.machine}, Python {told.python}"),
             )
             self.files = self._sent(files)
         except AgentError as error:
@@ -173,7 +224,44 @@ class Remote(Driving):
             AgentError: The method raised an error.
 
         """
-        return self._asked(do, said, feeds, show, is_limited=False)
+        return self._asked(do, Any, said, feeds, show, limit_s=None)
+
+    def ask(
+        self,
+        do: str,
+        kind: type[T],
+        feeds: Feeds | None = None,
+        values: Values | None = None,
+        /,
+        **said: Any,
+    ) -> T:
+        """Call a method of the target's driver, and check what comes.
+
+        Raises:
+            StageError: The connection broke, or something else came.
+            AgentError: The method raised an error.
+
+        """
+        if values is None:
+            return self._asked(do, kind, said, feeds, limit_s=None)
+        times: Counter[str] = Counter()
+        most = 1 if values.ends is None else _TIMES
+        names = {
+            f"{name}{end}" for name in values.names for end in values.ends or ("",)
+        }
+
+        def take(name: str, value: np.ndarray) -> None:
+            times[name] += 1
+            if name not in names or times[name] > most:
+                how = "once more" if name in names else "that nobody asked for"
+                self._refuse(f"sent a value {name[:80]!r} {how}", Outcome.CRASHED)
+            values.show(name, value)
+
+        result = self._asked(do, kind, said, feeds, take, limit_s=None)
+        if values.ends is None and (lacks := names - {*times}):
+            some = min(lacks)
+            self._refuse(f"did not send the value {some[:80]!r}", Outcome.CRASHED)
+        return result
 
     def close(self) -> None:
         """End the agent, which takes its temporary files along."""
@@ -192,10 +280,9 @@ class Remote(Driving):
 
     def _started(self) -> subprocess.Popen[bytes]:
         command = [*self._command, "-i", "-q", "-u"]
-        # A start-up file is read by a Python that reads its program line by line. The
-        # search path is this Python's own, and may have another version of the runtime.
-        ours = {"PYTHONSTARTUP", "PYTHONPATH"}
-        environment = {k: v for k, v in os.environ.items() if k not in ours}
+        environment = isolated()
+        # It is this Python's own, and may have another version of the runtime.
+        environment.pop("PYTHONPATH", None)
         try:
             popen = subprocess.Popen(
                 command,
@@ -223,15 +310,15 @@ class Remote(Driving):
         return popen
 
     def _listen(self, popen: subprocess.Popen[bytes]) -> None:
-        """Pass the target's log on to this process's own, and keep its end."""
+        """Pass the target's log on to this process's own, and keep some of it."""
         assert popen.stderr is not None  # noqa: S101  # for mypy
         with suppress(OSError, ValueError):
             while data := os.read(popen.stderr.fileno(), 4096):
-                self.log = (self.log + data.decode(errors="replace"))[-4096:]
+                self.log.add(data)
                 sys.stderr.flush()
                 os.write(2, data)
 
-    def _greeted(self, declared: Runtime) -> dict[str, Any]:
+    def _greeted(self, declared: Runtime) -> Hello:
         """Send the agent and the runtime's driver; return what the target has."""
         self._write([agent.boot()])
         version = self._ready()
@@ -241,33 +328,35 @@ class Remote(Driving):
         program = source_of(agent.__name__)
         self._write([f"{len(program):12d}".encode() + program])
         said = {"source": source_of(declared.driver).decode()}
-        told: dict[str, Any] = self._asked("hello", said)
-        if told.get("protocol") != agent.PROTOCOL:
+        told = self._asked("hello", Hello, said)
+        if told.protocol != agent.PROTOCOL:
             self._refuse(
-                f"speaks version {told.get('protocol')} of the agent's protocol, and "
-                f"this harness speaks {agent.PROTOCOL}; give it the agent of this "
+                f"speaks version {told.protocol} of the agent's protocol, and this "
+                f" harness speaks {agent.PROTOCOL}; give it the agent of this "
                 "version",
                 Outcome.CRASHED,
             )
-        if not told["numpy"]:
+        if not told.numpy:
             self._refuse("has no numpy; install it into the target's Python")
-        if told["lacks"]:
+        if told.lacks:
             packages = " or ".join(declared.distributions)
             self._refuse(
-                f"has no {packages} that can be imported ({told['lacks']}); install it "
+                f"has no {packages} that can be imported ({told.lacks}); install it "
                 "into the target's Python"
             )
         return told
 
     def _ready(self) -> tuple[int, ...]:
         """Wait for the target's Python, and return its version."""
-        seen = b""
+        seen, count = b"", 0
         line = agent.READY.encode()
         while line not in seen or not seen.partition(line)[2].endswith(b"\n"):
             one = bytearray(1)
             # Whatever a shell prints at its start is passed over.
             self._fill(memoryview(one), STALL_S, _BEFORE)
-            seen = (seen + one)[-4096:]
+            seen, count = (seen + one)[-4096:], count + 1
+            if count > _BANNER_BYTES:
+                self._refuse(f"printed {count:,} bytes {_BEFORE}")
         self._answered = True
         try:
             return tuple(int(part) for part in seen.split()[-1].split(b"."))
@@ -280,17 +369,23 @@ class Remote(Driving):
 
     def _sent(self, files: Sequence[Path]) -> dict[str, str]:
         """Bring a session's files to the target; return their paths there."""
+        names = {path.name for path in files}
+        if len(names) < len(files):
+            msg = f"Two files of a session have one name: {sorted(map(str, files))}."
+            raise StageError(msg, outcome=Outcome.RUN)
         seen = {str(path.resolve()): agent.identity(path) for path in files}
-        if self._asked("seen", {"files": seen}):
+        if self._asked("seen", bool, {"files": seen}):
             # A target that sees the files need not see a link to their folder.
             return {path.name: str(path.resolve()) for path in files}
         digests = {path.name: sha256(path) for path in files}
         sizes = {digests[path.name]: path.stat().st_size for path in files}
-        lacking = self._asked("have", {"files": sizes})
+        had = self._asked("have", Had, {"files": sizes}, limit_s=None)
+        if had.note:
+            self.about += (("files", had.note),)
         for path in files:
-            if digests[path.name] in lacking:
+            if digests[path.name] in had.lacking:
                 self._send_file(path, digests[path.name])
-        folder = self._asked("place", {"files": digests}, is_limited=False)
+        folder = self._asked("place", Line, {"files": digests}, limit_s=None)
         return {path.name: f"{folder}/{path.name}" for path in files}
 
     def _send_file(self, path: Path, digest: str) -> None:
@@ -302,39 +397,40 @@ class Remote(Driving):
                 piece = np.frombuffer(file.read(_PIECE_BYTES), np.uint8)
                 said = {"digest": digest, "at": at, "size": size}
                 # After the last piece the target reads the whole file.
-                more = at + _PIECE_BYTES < size
-                self._asked("put", said, {"piece": piece}, is_limited=more)
+                limit_s = STALL_S if at + _PIECE_BYTES < size else None
+                self._asked("put", None, said, {"piece": piece}, limit_s=limit_s)
 
     def _asked(
         self,
         do: str,
+        kind: Any,
         said: Mapping[str, object],
         arrays: Feeds | None = None,
         show: Show | None = None,
         *,
-        is_limited: bool = True,
+        limit_s: float | None = STALL_S,
     ) -> Any:
         """Send a request, hand over the values that come, and return the result."""
         self._write(agent.pack({"do": do, "with": said}, arrays or {}))
-        limit_s = STALL_S if is_limited else None
-        fill = partial(self._fill, limit_s=limit_s, where=f"during {do!r}")
+        where = f"during {do!r}"
+        fill = partial(self._fill, limit_s=limit_s, where=where)
         while True:
             try:
-                head, values = agent.unpack(fill)
-            except (ValueError, KeyError, TypeError) as error:
+                frame = read_frame(fill)
+                if frame.failed is None and frame.name is None:
+                    return frame.result(kind)
+            except DamagedError as error:
                 self._refuse(
-                    f"sent something that is no frame of the agent ({error}); its "
-                    "command must pass bytes on unchanged, without a terminal",
+                    f"sent something that is no frame of the agent {where} ({error}); "
+                    "its command must pass bytes on unchanged, without a terminal",
                     Outcome.CRASHED,
                 )
-            if "value" in head:
-                name = head["value"]
-                if show is not None:
-                    show(name, values[name])
-            elif "failed" in head:
-                raise AgentError(head["failed"])
-            else:
-                return head.get("done")
+            if frame.failed is not None:
+                raise AgentError(frame.failed)
+            name = frame.name or ""
+            if show is None:
+                self._refuse(f"sent a value {name[:80]!r} {where}", Outcome.CRASHED)
+            show(name, frame.value)
 
     def _fill(self, view: memoryview, limit_s: float | None, where: str) -> None:
         """Read as many bytes as a buffer has."""
@@ -386,7 +482,7 @@ class Remote(Driving):
         how = f"ended with exit code {code}"
         if code < 0:
             how = f"died with {signal_name(-code)}"
-        words = f"{how} {where}{last_words(self.log)}"
+        words = f"{how} {where}{last_words(self.log.text)}"
         if self._answered or code < 0:
             self._refuse(words, Outcome.CRASHED)
         self._refuse(f"{words}; look whether {self._program()} starts a Python")

@@ -137,3 +137,42 @@ def test_importing_it_loads_no_framework():
     )
 
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        ("core.fsmonitor", "{program}"),
+        ("filter.x.clean", "{program}"),
+        ("core.hooksPath", "{folder}"),
+    ],
+    ids=lambda one: one[0],
+)
+def test_settings_of_a_downloaded_repository_start_nothing(
+    tmp_path, monkeypatch, setting
+):
+    repository, programs = tmp_path / "downloaded", tmp_path / "programs"
+    repository.mkdir()
+    programs.mkdir()
+    for name in ("program", "post-index-change"):
+        (programs / name).write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\ncat\n")
+        (programs / name).chmod(0o755)
+    git(repository, "init")
+    (repository / ".gitattributes").write_text("* filter=x\n")
+    (repository / "file").write_text("one")
+    git(repository, "add", ".")
+    git(repository, "commit", "-m", "one")
+    (repository / "file").write_text("two")
+    name, value = setting
+    git(
+        repository,
+        *("config", name),
+        value.format(program=programs / "program", folder=programs),
+    )
+    monkeypatch.chdir(repository)
+
+    here = environment.__wrapped__()
+
+    assert here.commit
+    assert here.dirty
+    assert not (tmp_path / "ran").exists()

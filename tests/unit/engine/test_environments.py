@@ -5,6 +5,7 @@ import sys
 import time
 import venv
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 from filelock import FileLock
@@ -14,7 +15,12 @@ from harness.commands.versions import between, questions
 from harness.core.errors import SpecError, StageError
 from harness.core.outcome import Outcome
 from harness.core.runtime import runtime
-from harness.engine.environments import available, environments, python_of
+from harness.engine.environments import (
+    available,
+    environments,
+    installed_versions,
+    python_of,
+)
 from harness.engine.store import Store
 from harness.suite.suite import load_suite
 from tests.unit.conftest import MNN_VERSIONS
@@ -40,6 +46,56 @@ def test_a_version_without_a_wheel_is_a_sentence_and_leaves_nothing(tmp_path, ve
     assert [path.suffix for path in (tmp_path / "store" / "versions").iterdir()] == [
         ".lock"
     ]
+
+
+@pytest.mark.usefixtures("index")
+@pytest.mark.parametrize("version", ["../x", "/x", "3.5.0 --pre", "", "-r x", " 3.5.0"])
+def test_what_is_no_version_is_neither_a_path_nor_an_option(tmp_path, version):
+    with pytest.raises(StageError, match="is no version of MNN"):
+        python_of(MNN, version)
+
+    assert not (tmp_path / "store").exists()
+
+
+def environment_in(root, version="3.5.0"):
+    """A folder that looks as if a version were installed in it."""
+    name = f"MNN-{version}-{sys.implementation.cache_tag}"
+    python = root / "versions" / name / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text("#!/bin/sh\n")
+    return python
+
+
+@pytest.mark.parametrize("place", ["", "versions"])
+def test_an_environment_that_others_may_change_is_not_used(
+    tmp_path, monkeypatch, place
+):
+    root = tmp_path / "store"
+    monkeypatch.setenv("PARITY_STORE", str(root))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    python = environment_in(root)
+    assert installed_versions(MNN) == {"3.5.0": python}
+
+    (root / place).chmod(0o777)
+
+    assert installed_versions(MNN) == {}
+
+
+@pytest.mark.usefixtures("wheels")
+def test_an_installer_does_not_read_settings_of_the_current_folder(
+    tmp_path, monkeypatch
+):
+    uv = tmp_path / "bin" / "uv"
+    uv.parent.mkdir()
+    uv.write_text(f"#!/bin/sh\npwd > {tmp_path}/seen\nexit 1\n")
+    uv.chmod(0o755)
+    monkeypatch.setenv("PATH", str(uv.parent), prepend=os.pathsep)
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(StageError):
+        python_of(MNN, "3.5.0")
+
+    assert (tmp_path / "seen").read_text().strip() == str(Path.home())
 
 
 @pytest.mark.usefixtures("index")

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from harness.core.errors import SuiteError
+from harness.core.received import DamagedError
 from harness.core.record import CaseRecord, Row, labels, left_out
 from harness.engine.run_folder import RunFolder, find_run, load_report
 from harness.measure.compare import compare
 from tests.unit.reports import COVERAGE, chain, output, record
+from tests.unit.snapshots import MACHINE
 
 BROKEN = Row(
     sample="s-0",
@@ -67,7 +69,7 @@ def test_a_column_that_is_too_short_is_refused(column):
     data = record(*chain(1, 2)).to_json()
     data["rows"][column].pop()
 
-    with pytest.raises(ValueError, match=r"shorter|longer"):
+    with pytest.raises(DamagedError, match=r"`rows` has [12] of"):
         CaseRecord.from_json(data)
 
 
@@ -102,7 +104,8 @@ def test_a_record_is_made_once(tmp_path):
 
 
 def finish(folder):
-    about: dict[str, object] = {"suites": [], "required": [], "environment": {}}
+    about: dict[str, object] = {"required": [], "environment": MACHINE}
+    about |= {"suites": [{"path": "s", "files": {}}]}
     about |= {"tier": "", "changes": [], "whole": True}
     return folder.finish(about, [], list(folder.records().values()))
 

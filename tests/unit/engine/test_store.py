@@ -3,20 +3,24 @@
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 
+from harness.commands.cli import main
 from harness.core.digest import digest_file, digest_tree, digest_value
 from harness.core.entry import Entry
 from harness.core.errors import SpecError, StoreError
+from harness.core.kinds import PROGRAM
 from harness.engine.store import Store, limit_bytes, local_root, stored_bytes
 from tests.places import ROOT
 
@@ -571,3 +575,246 @@ def test_equal_values_have_equal_digests_and_unequal_ones_do_not(tmp_path):
     assert digest_value({"a": 1}) != digest_value({"a": "1"})
     (tmp_path / "empty").touch()
     assert digest_file(tmp_path / "empty") == "99aa06d3014798d86001c324468d497f"
+
+
+# A store that somebody damaged, or shares
+
+
+def record_of(entry: Entry, **changes: object) -> str:
+    told = json.loads((entry.path / "entry.json").read_text())
+    return json.dumps(told | changes)
+
+
+def sized(size: object) -> dict[str, object]:
+    return {"model.onnx": {"size_bytes": size, "digest": "0" * 32}}
+
+
+def named(name: str) -> dict[str, object]:
+    return {name: {"size_bytes": 5, "digest": "0" * 32}}
+
+
+RECORDS: dict[str, Callable[[Entry], str | bytes]] = {
+    "a list for a number": lambda entry: record_of(entry, files=sized([1])),
+    "a negative size": lambda entry: record_of(entry, files=sized(-1)),
+    "a size that is no whole number": lambda entry: record_of(entry, files=sized(1.5)),
+    "a file of a folder above": lambda entry: record_of(entry, files=named("../x")),
+    "a file of the root": lambda entry: record_of(entry, files=named("/etc/hosts")),
+    "a list of files": lambda entry: record_of(entry, files=[]),
+    "notes of another type": lambda entry: record_of(entry, meta={"unread": 3}),
+    "another kind": lambda entry: record_of(entry, kind="mnn"),
+    "a deep list": lambda entry: record_of(entry) + "[" * 100_000,
+    "a deep key": lambda entry: record_of(entry).replace(
+        '"unet"', "[" * 900 + "]" * 900
+    ),
+    "no UTF-8": lambda _: b"\xff\xfe{}",
+    "NaN": lambda _: '{"kind": NaN}',
+    "nothing": lambda _: "",
+}
+
+
+def harmed(entry: Entry, how: str) -> None:
+    """Damage an entry; a record of `RECORDS`, or its files."""
+    record, folder = entry.path / "entry.json", entry.path
+    elsewhere = folder.parents[4] / "elsewhere"
+    if how in RECORDS:
+        content = RECORDS[how](entry)
+        record.write_bytes(content.encode() if isinstance(content, str) else content)
+    elif how == "a folder for the record":
+        record.unlink()
+        record.mkdir()
+    elif how == "a pipe for the record":
+        record.unlink()
+        os.mkfifo(record)
+    elif how == "a file for the folder":
+        shutil.rmtree(folder)
+        folder.write_text("not a folder")
+    elif how == "a file for the kind":
+        shutil.rmtree(folder.parents[1])
+        folder.parents[1].write_text("not a folder")
+    elif how == "a folder for a file":
+        folder.joinpath("model.onnx").unlink()
+        folder.joinpath("model.onnx").mkdir()
+    elif how == "a link for a file":
+        folder.joinpath("model.onnx").rename(elsewhere)
+        folder.joinpath("model.onnx").symlink_to(elsewhere)
+    elif how == "a link for a folder of files":
+        folder.joinpath("weights").rename(elsewhere)
+        folder.joinpath("weights").symlink_to(elsewhere)
+
+
+DAMAGE = (
+    *RECORDS,
+    *("a folder for the record", "a pipe for the record", "a file for the folder"),
+    *("a file for the kind", "a folder for a file", "a link for a file"),
+    "a link for a folder of files",
+)
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_a_damaged_entry_is_moved_aside_and_made_anew(store, how, capfd):
+    harmed(store.make("onnx", KEY, build), how)
+
+    assert store.find("onnx", KEY) is None
+    store.make("onnx", KEY, build).check()
+    said = capfd.readouterr().err
+    if how != "a file for the kind":
+        assert said.count("is made anew") == 1
+        assert f"moved to {store.root / 'damaged'}" in said
+    assert list(store.verify()) == []
+
+
+@pytest.mark.parametrize("words", [["list"], ["verify"], ["prune"], ["clear", "--yes"]])
+@pytest.mark.parametrize("how", DAMAGE)
+def test_no_command_ends_in_a_traceback_for_a_damaged_entry(store, how, words, capsys):
+    harmed(store.make("onnx", KEY, build), how)
+    sound = store.make("mnn", KEY, weights)
+
+    code = main(["store", *words, "--store", str(store.root)])
+
+    assert code == (2 if words == ["verify"] else 0), capsys.readouterr()
+    assert sound.path.exists() == (words != ["clear", "--yes"])
+    if words == ["clear", "--yes"]:
+        assert not visible(store)
+
+
+def test_an_unusual_key_can_be_listed(store, capsys):
+    store.make("onnx", {"component": {"recipe": [1]}, "kind": {"a": 1}}, build)
+    os.utime(
+        store.make("mnn", {"component": 3}, build).path / "entry.json", (9e11, 9e11)
+    )
+
+    assert main(["store", "list", "--store", str(store.root)]) == 0
+    assert capsys.readouterr().out.count("onnx") == 1
+
+
+MARKS: dict[str, bytes | None] = {
+    "no JSON": b"nonsense",
+    "a list": b"[]",
+    "a list for a number": b'{"schema": [1]}',
+    "too deep": b"[" * 100_000,
+    "no UTF-8": b'{"schema": "\xff"}',
+    "a number for the URL": b'{"schema": 1, "shared": 3}',
+    "a folder": None,
+    "missing": b"",
+}
+
+
+@pytest.mark.parametrize("how", MARKS)
+def test_a_damaged_mark_of_a_store_is_made_anew(store, how, capfd):
+    entry = store.make("onnx", KEY, build)
+    mark = store.root / "store.json"
+    mark.unlink()
+    if MARKS[how] is None:
+        mark.mkdir()
+    elif MARKS[how]:
+        mark.write_bytes(MARKS[how])
+
+    again = Store(root=store.root)
+
+    assert again.make("onnx", KEY, never).path == entry.path
+    again.make("mnn", KEY, weights)
+    assert json.loads(mark.read_text())["schema"] == 1
+    assert capfd.readouterr().err.count("is damaged") == (how != "missing")
+
+
+def test_what_was_damaged_is_kept_within_bounds(store):
+    for opset in range(12):
+        entry = store.make("onnx", KEY | {"opset": opset}, build)
+        harmed(entry, "nothing")
+
+    list(store.verify())
+
+    assert len(list((store.root / "damaged").iterdir())) == 8
+
+
+def modes_of(store: Store) -> dict[str, set[int]]:
+    """Return the modes of the folders and of the files of a store."""
+    found: dict[str, set[int]] = {"folders": set(), "files": set()}
+    for path in (store.root, *store.root.rglob("*")):
+        found["folders" if path.is_dir() else "files"].add(path.stat().st_mode & 0o777)
+    return found
+
+
+@pytest.fixture(params=[0o000, 0o022, 0o077, 0o277])
+def umask(request):
+    """Set the mask of modes that a shell would."""
+    before = os.umask(request.param)
+    yield request.param
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("umask")
+@pytest.mark.parametrize("there", ["nothing", "an empty folder"])
+def test_a_store_is_private_whatever_the_umask_is(store, there):
+    if there == "an empty folder":
+        store.root.mkdir(mode=0o755)
+    store.make("onnx", KEY, build)
+    store.make("mnn", KEY, weights)
+    harmed(store.make("onnx", KEY | {"opset": 17}, build), "nothing")
+    list(store.verify())
+
+    assert modes_of(store) == {"folders": {0o700}, "files": {0o600}}
+
+
+@pytest.mark.usefixtures("umask")
+def test_a_store_that_is_shared_on_purpose_stays_so(store):
+    store.root.mkdir()
+    store.root.chmod(0o770)
+    store.make("onnx", KEY, build)
+
+    assert modes_of(store) == {"folders": {0o770}, "files": {0o660}}
+
+
+def test_a_file_of_the_users_that_an_entry_links_keeps_its_mode(store, tmp_path):
+    mine = tmp_path / "mine.onnx"
+    mine.write_bytes(b"graph")
+    mine.chmod(0o644)
+
+    def linked(folder: Path) -> dict[str, object]:
+        os.link(mine, folder / "model.onnx")
+        return {}
+
+    store.make("onnx", KEY, linked)
+
+    assert mine.stat().st_mode & 0o777 == 0o644
+
+
+def program(folder: Path) -> dict[str, object]:
+    (folder / "program.pt2").write_bytes(b"p" * (1 << 17))
+    return {"outputs": {}}
+
+
+OPENED = {
+    "the root": lambda entry: entry.path.parents[3],
+    "the folder above it": lambda entry: entry.path.parents[4],
+    "the entry": lambda entry: entry.path,
+    "its file": lambda entry: entry.path / "program.pt2",
+}
+
+
+@pytest.mark.parametrize("what", OPENED)
+def test_a_program_is_not_found_where_others_can_write(store, what):
+    entry = store.make(PROGRAM, KEY, program)
+    assert store.find(PROGRAM, KEY) is not None
+
+    OPENED[what](entry).chmod(0o777)
+
+    assert store.find(PROGRAM, KEY) is None
+    store.make(PROGRAM, KEY, program)  # which replaces it
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@pytest.mark.parametrize("what", OPENED)
+def test_a_program_that_another_user_owns_is_not_found(store, what):
+    entry = store.make(PROGRAM, KEY, program)
+
+    os.chown(OPENED[what](entry), 12_345, 12_345)
+
+    assert store.find(PROGRAM, KEY) is None
+
+
+def test_what_is_data_is_found_where_others_can_write(store):
+    entry = store.make("onnx", KEY, build)
+    entry.path.chmod(0o777)
+
+    assert store.find("onnx", KEY) is not None

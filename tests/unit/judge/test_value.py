@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from harness.core.comparison import RTOL_GRID, Comparison, from_columns, to_columns
+from harness.core.comparison import RTOL_GRID, Comparison, to_columns
 from harness.core.outcome import Outcome
+from harness.core.record_form import from_columns
 from harness.judge.tolerance import TIERS, Tolerance
 from harness.judge.value import judge
 from harness.measure.compare import compare

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from harness.commands.explain.issue import cell, fenced, word
+from harness.report.markdown import cell, fenced, word
 from tests.places import ODD_NAMES
 
 HOSTILE = {

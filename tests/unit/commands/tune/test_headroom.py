@@ -11,8 +11,9 @@ from hypothesis.extra import numpy as hnp
 from msgspec.structs import replace
 
 from harness.commands.tune.headroom import Headroom, fits, is_sound, needed, worse
-from harness.core.comparison import RTOL_GRID, from_columns, to_columns
+from harness.core.comparison import RTOL_GRID, to_columns
 from harness.core.errors import SpecError
+from harness.core.record_form import from_columns
 from harness.judge.tolerance import Tolerance
 from harness.judge.value import judge
 from harness.measure.compare import compare

@@ -170,7 +170,7 @@ def test_a_case_that_began_without_an_answer_has_its_size_compared(keep, runs):
     keep(FAILED)
     for size in (10 << 20, 20 << 20):
         artifacts = {"mnn": {"size_bytes": size}}
-        runs.append(run(record(output(2), artifacts=artifacts), id_=f"run {size}"))
+        runs.append(run(record(output(2), artifacts=artifacts), id_=f"run-{size}"))
 
     assert [change.what for change in steps(runs)[-1].moved] == ["size"]
 

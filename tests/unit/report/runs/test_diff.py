@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.engine.run_folder import report_of
 from harness.measure.compare import compare
 from harness.report.runs.diff import COVERAGE, MEMORY, SETTINGS, SIZE, diff
 from harness.report.runs.thresholds import Change
@@ -19,6 +18,7 @@ from tests.unit.snapshots import (
     found,
     off_by,
     report,
+    report_of,
     run,
     text,
     verdict,

@@ -29,6 +29,9 @@ def pairs(*losses, read=(), limit=1.0, by="bfloat16", first=1):
     return made
 
 
+PICTURE = "pictures/text2img+mnn+fp32/seed-0-difference-x1.png"
+
+
 @pytest.mark.parametrize(
     ("before", "after", "change"),
     [
@@ -54,7 +57,7 @@ def test_the_accepted_build_is_the_limit(before, after, change):
 def test_a_baseline_keeps_the_pairs_with_which_a_later_build_is_compared(tmp_path):
     def built(loss):
         case = "text2img/mnn/fp32"
-        told = {"pairs": pairs(*[loss] * 12) | {"worst": [0], "pictures": ["0.png"]}}
+        told = {"pairs": pairs(*[loss] * 12) | {"worst": [0], "pictures": [PICTURE]}}
         drawn = record(output(1), case=case, pipeline=told)
         return run(drawn, verdicts=[verdict(f"{case}/pairs")])
 
@@ -86,7 +89,7 @@ def test_an_open_comparison_does_not_ship_and_says_how_many_more_would_decide():
 def test_another_processor_may_round_otherwise(cpu, change):
     def built(loss, **machine):
         case = "text2img/mnn/int8-weights"
-        told = {"pairs": pairs(*[loss] * 17) | {"worst": [0], "pictures": ["0.png"]}}
+        told = {"pairs": pairs(*[loss] * 17) | {"worst": [0], "pictures": [PICTURE]}}
         drawn = record(output(1), case=case, pipeline=told)
         checks = [verdict(f"{case}/pairs")]
         return run(drawn, verdicts=checks, environment=MACHINE | machine)

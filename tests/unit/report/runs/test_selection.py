@@ -14,11 +14,12 @@ from harness.report.runs.baseline import accept, path_of, save_baseline
 from harness.report.runs.diff import diff, rtol_by
 from harness.report.runs.selection import (
     compared_names,
-    judges_of,
     load_either,
     load_many,
     with_verdicts,
 )
+from harness.report.runs.suites import judges_beside
+from harness.suite.suite import load_suite
 from tests.places import DIGITS
 from tests.unit.reports import CASE, chain, output, record
 from tests.unit.snapshots import exactly, off_by, report, run
@@ -70,13 +71,13 @@ def test_a_check_that_passes_today_is_no_change_whatever_was_said_of_it_then():
 @pytest.fixture
 def runs(tmp_path):
     """Three runs, of which the second is of another suite, and a baseline of one."""
-    other = [{"path": "/elsewhere/parity.toml", "files": {}}]
-    for day, about in ((1, {}), (2, {"suites": other}), (3, {})):
+    for day, suite in ((1, "digits"), (2, "other"), (3, "digits")):
         id_ = f"2026-11-0{day}T00-00-00"
         folder = tmp_path / "runs" / id_
         folder.mkdir(parents=True)
-        data = report(record(output(day)), id_=id_, **about)
-        (folder / "report.json").write_text(json.dumps(data), encoding="utf-8")
+        data = report(record(output(day)), id_=id_)
+        text = json.dumps(data).replace("/digits/parity.toml", f"/{suite}/parity.toml")
+        (folder / "report.json").write_text(text, encoding="utf-8")
     last = load_either(tmp_path / "runs", "last")
     save_baseline(accepted(last), tmp_path / "baselines")
     return tmp_path / "runs"
@@ -141,7 +142,7 @@ def test_runs_of_another_version_are_counted(runs):
 
 
 def test_the_rtol_is_the_tiers_and_0_where_the_tier_states_none():
-    rtol = rtol_by(judges_of([RUN], DIGITS), RUN)
+    rtol = rtol_by(judges_beside(RUN, [load_suite(DIGITS)]), RUN)
 
     layer, result = RUN.cases[CASE].record.rows
     assert layer.what == "layers"
@@ -151,13 +152,13 @@ def test_the_rtol_is_the_tiers_and_0_where_the_tier_states_none():
 
 def test_a_suite_that_is_gone_is_a_sentence_that_says_what_to_name():
     with pytest.raises(SuiteError, match=r"/somewhere/digits.*--suite"):
-        judges_of([RUN], None)
+        judges_beside(RUN, [])
 
 
 def test_two_baselines_do_not_say_where_their_suite_is():
     nowhere = accepted(RUN).report
 
     with pytest.raises(SuiteError, match="--suite"):
-        judges_of([nowhere], None)
+        judges_beside(nowhere, [])
     with pytest.raises(SuiteError, match=f"which suite {CASE} is of.*--suite"):
         rtol_by({}, nowhere)(CASE, RUN.cases[CASE].record.rows[0])

@@ -13,6 +13,7 @@ import pytest
 
 from harness.core.case import Device, Target
 from harness.core.errors import StageError
+from harness.core.kept_log import KEPT_BYTES
 from harness.core.outcome import Outcome
 from harness.core.runtime import runtimes
 from harness.engine.export_files import MODEL
@@ -104,7 +105,7 @@ def sent_files(path, folder):
 
     drive.Remote._send_file = noted  # type: ignore[method-assign]
     # Another inode number is what the same path on another disk would have.
-    drive.source_of = partial(_changed, drive.source_of, b"stat.st_ino,", b"0,")
+    drive.source_of = partial(_changed, drive.source_of, b"seen.st_ino,", b"0,")
     for at in range(3):
         sent.append([])
         if at == 2:
@@ -115,6 +116,23 @@ def sent_files(path, folder):
     return sent
 
 
+def test_a_record_says_that_the_usual_folder_of_a_target_is_not_safe(
+    files, job, tmp_path
+):
+    note = job(noted, files["onnxruntime"], tmp_path)
+
+    assert note.startswith(f"{tmp_path}/parity-agent-")
+    assert note.endswith(" is no folder; this session has a folder of its own")
+
+
+def noted(path, folder):
+    os.environ["TMPDIR"] = str(folder)
+    (folder / f"parity-agent-{os.getuid()}").symlink_to(folder)
+    drive.source_of = partial(_changed, drive.source_of, b"seen.st_ino,", b"0,")
+    with open_session("onnxruntime", path, device(), OUTPUTS) as session:
+        return dict(session.ran.detail)["files"]
+
+
 def test_a_piece_that_cannot_be_written_says_why(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     files = agent.Files()
@@ -122,7 +140,7 @@ def test_a_piece_that_cannot_be_written_says_why(tmp_path, monkeypatch):
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
     try:
         with pytest.raises(OSError, match="Too many open files"):
-            files.put("digest", 0, 4, np.zeros(4, np.uint8))
+            files.put("0" * 64, 0, 4, np.zeros(4, np.uint8))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
@@ -171,9 +189,9 @@ BROKEN = {
     ),
     "another protocol": (
         COMMAND,
-        (b"PROTOCOL = 1", b"PROTOCOL = 2"),
+        (b"PROTOCOL = 2", b"PROTOCOL = 3"),
         Outcome.CRASHED,
-        "speaks version 2",
+        "speaks version 3",
     ),
     "dies in a value": (
         COMMAND,
@@ -214,6 +232,144 @@ def test_a_target_that_breaks_is_a_sentence(files, job, how):
     assert found[0] is outcome
     assert words in found[1]
     assert found[1].startswith("Target 'phone' ")
+
+
+DONE = b'self._send({"done": done})'
+SHOWN = b'self._send({"value": name}, {name: value})'
+FRAME = "data = {}; os.write(self._out, struct.pack('>I', len(data)) + data)"
+FALSE = {
+    "a head of 4 GB": (DONE, "os.write(self._out, b'\\xff' * 4)", "it begins with"),
+    "deep JSON": (DONE, FRAME.format("b'[' * (1 << 20)"), "no frame of the agent"),
+    "deep result": (
+        DONE,
+        FRAME.format("b'{\"head\":{\"done\":' + b'[' * (1 << 16)"),
+        "no frame of the agent",
+    ),
+    "no head": (DONE, FRAME.format("b'{}'"), "missing required field `head`"),
+    "a number for a name": (DONE, "self._send({'value': 1})", "Expected `str"),
+    "another result": (DONE, "self._send({'done': do})", "during 'hello' (Expected"),
+    "another result of open": (
+        DONE,
+        "self._send({'done': {'outputs': done} if do == 'open' else done})",
+        "during 'open' (",
+    ),
+    "a long version": (
+        DONE,
+        "done['python'] = '3' * 999; self._send({'done': done})",
+        "length <= 200",
+    ),
+    "a digest that is a number": (
+        DONE,
+        "self._send({'done': {'have': {'lacking': [1]}, 'seen': False}.get(do, done)})",
+        "during 'have' (Expected `str`",
+    ),
+    "a value that is no answer": (
+        DONE,
+        "self._show('x', np.zeros(1)), self._send({'done': done})",
+        "sent a value 'x' during 'hello'",
+    ),
+    "two arrays": (
+        SHOWN,
+        "self._send({'value': name}, {name: value, 'x': value})",
+        "no frame of the agent during 'run'",
+    ),
+    "an array of another name": (
+        SHOWN,
+        "self._send({'value': name}, {'x': value})",
+        "are not those that it names",
+    ),
+    "a value that nobody asked for": (
+        SHOWN,
+        "self._send({'value': '../x'}, {'../x': value})",
+        "sent a value '../x' that nobody asked for",
+    ),
+    "a value twice": (
+        SHOWN,
+        "[self._send({'value': name}, {name: value}) for _ in 'ab']",
+        "once more",
+    ),
+    "no value": (SHOWN, "None", "did not send the value"),
+    **{
+        f"an array of {dtype} {shape}": (
+            SHOWN,
+            FRAME.format(
+                "json.dumps({'head': {'value': name}, "
+                f"'arrays': [[name, '{dtype}', {shape}]]}}).encode()"
+            ),
+            words,
+        )
+        for dtype, shape, words in (
+            ("|O", "[1]", "no frame"),
+            ("|V9", "[1]", "no frame"),
+            ("<f4,<f4", "[1]", "no frame"),
+            ("<f3", "[1]", "no frame"),
+            ("<f4", "[-1]", "no frame"),
+            ("<f4", "[1e400]", "no frame"),
+            ("<f4", "[1 << 63, 2]", "no frame"),
+            ("<f4", "[1 << 40, 1 << 40]", "bytes are read"),
+            ("<f4", "[1] * 99", "no frame"),
+        )
+    },
+}
+"""What of the agent's source says something else, and what is said of it."""
+
+
+@pytest.mark.parametrize("how", FALSE)
+def test_an_agent_that_lies_is_a_sentence_and_takes_no_memory(files, job, how):
+    old, new, words = FALSE[how]
+
+    before, (outcome, text), after = job(
+        measured_memory, files["onnxruntime"], (old, new.encode())
+    )
+
+    assert outcome is Outcome.CRASHED
+    assert text.startswith("Target 'phone' sent ") or "did not send" in text
+    assert words in text
+    assert len(text) < 500
+    assert after - before < 256 << 20
+
+
+def measured_memory(path, source):
+    """An error of a session, and this process's memory before and after it."""
+    peaks = [peak()]
+    error = opened(path, COMMAND, source)
+    return peaks[0], error, peak()
+
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+FLOODS = {
+    "stderr": (DONE, "[os.write(2, b'x' * 65536) for _ in range(256)]; 1 / 0"),
+    "an error": (DONE, "self._send({'failed': 'x' * (8 << 20)})"),
+}
+
+
+@pytest.mark.parametrize("how", FLOODS)
+def test_of_an_agent_that_floods_a_short_text_is_kept(files, how):
+    old, new = FLOODS[how]
+    with Host("flooded") as host:
+        ended = host.run(
+            *(opened, files["onnxruntime"], COMMAND, (old, new.encode())),
+            timeout_s=60,
+            label="flooded",
+        )
+
+    assert len(ended.log) < 3 * KEPT_BYTES
+    assert "bytes are left out here" in (
+        ended.log if how == "stderr" else ended.value[1]
+    )
+    assert len(ended.value[1]) < 3 * KEPT_BYTES
+
+
+def test_a_command_that_prints_without_end_before_a_python_answers_is_refused(
+    files, job
+):
+    outcome, words = job(opened, files["onnxruntime"], ("sh", "-c", "yes", "x"))
+
+    assert outcome is Outcome.UNAVAILABLE
+    assert "printed 1,048,577 bytes before a Python answered" in words
 
 
 def test_a_runtime_too_old_for_the_file_is_a_sentence(files, job, tmp_path):

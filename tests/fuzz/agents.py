@@ -1,0 +1,164 @@
+"""Frames between the harness and the agent on a target, in both directions."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import struct
+import sys
+from pathlib import Path
+from random import Random
+
+import numpy as np
+
+from harness.core.errors import ParityError
+from harness.runtimes.target import agent
+from tests.fuzz import changes
+from tests.fuzz.formats import Format
+from tests.fuzz.loop import check_shown
+
+ARRAYS = {"piece": np.arange(4, dtype=np.uint8), "sample": np.ones((2, 3), np.float32)}
+
+
+def frame(rng: Random, head: dict[str, object], arrays: dict[str, np.ndarray]) -> bytes:
+    """A frame whose head, list of arrays, length or bytes are changed."""
+    listed = [[name, one.dtype.str, list(one.shape)] for name, one in arrays.items()]
+    told = {"head": head, "arrays": listed}
+    text = changes.json_text(rng, told).encode("utf-8", "surrogatepass")
+    size = len(text)
+    if rng.random() < 0.1:
+        size = int(rng.choice(changes.NUMBERS)) % 2**32
+    data = struct.pack(">I", size) + text + b"".join(map(bytes, arrays.values()))
+    return changes.flipped(rng, data) if rng.random() < 0.1 else data
+
+
+class AgentFormat(Format):
+    """Requests that the agent gets."""
+
+    name = "agent"
+    # Who sends a request has started the agent, and may end it.
+    allowed = (Exception,)
+
+    def begin(self) -> None:
+        import tempfile
+
+        tempfile.tempdir = str(self.place / "tmp")
+        self.requests = (
+            {"do": "have", "with": {"files": {"a" * 64: 4}}},
+            {"do": "put", "with": {"digest": "a" * 64, "at": 0, "size": 4}},
+            {"do": "place", "with": {"files": {"model.onnx": "a" * 64}}},
+            {"do": "seen", "with": {"files": {"/etc/passwd": [1, 2, 3]}}},
+            {"do": "close", "with": {}},
+        )
+
+    def change(self, rng: Random) -> None:
+        self.anew()
+        request = rng.choice(self.requests)
+        arrays = {"piece": ARRAYS["piece"]} if request["do"] == "put" else {}
+        (self.files / "frames").write_bytes(
+            b"".join(frame(rng, request, arrays) for _ in range(3))
+        )
+
+    def call(self) -> None:
+        wire = os.open(self.files / "frames", os.O_RDONLY)
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        one = agent.Agent(wire, nothing)
+        try:
+            while True:
+                one.answer()
+                self.sound = 1
+        except ValueError as error:
+            check_shown(str(error), "a message")
+        finally:
+            os.close(wire)
+            os.close(nothing)
+
+
+class TargetFormat(Format):
+    """What a target sends: it may be anything that its command prints."""
+
+    name = "target"
+
+    def begin(self) -> None:
+        from harness.core.runtime import runtime
+        from harness.runtimes.target import drive
+
+        drive.STALL_S = 1.0
+        self.drive, self.runtime = drive, runtime("onnxruntime")
+        self.model = self.healthy.file("models") / "model.onnx"
+        program = self.work / "target"
+        # It sends the file whatever it is asked, and reads on while somebody writes.
+        program.write_text(
+            f"#!{sys.executable} -IS\n"
+            "import os, sys, time\n"
+            f"data = open({str(self.files / 'sent')!r}, 'rb').read()\n"
+            "os.write(2, data[-3000:])\n"
+            "while data:\n"
+            "    data = data[os.write(1, data):]\n"
+            "end = time.time() + 0.1\n"
+            "os.set_blocking(0, False)\n"
+            "while time.time() < end:\n"
+            "    try:\n"
+            "        if not os.read(0, 1 << 20): break\n"
+            "    except BlockingIOError:\n"
+            "        time.sleep(0.002)\n"
+        )
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+        self.program = str(program)
+
+    def change(self, rng: Random) -> None:
+        self.anew()
+        told = {
+            "protocol": agent.PROTOCOL,
+            "python": "3.11.0",
+            "machine": "arm64",
+            "numpy": "2.0",
+            "lacks": "",
+            "runtime": "1.20",
+        }
+        answers = [
+            ({"done": told}, {}),
+            ({"done": False}, {}),
+            ({"done": []}, {}),
+            ({"done": "there"}, {}),
+            ({"value": "sample"}, {"sample": ARRAYS["sample"]}),
+            ({"done": {"outputs": ["sample"]}}, {}),
+        ]
+        changed = rng.randrange(len(answers) + 1)
+        data = f"\n{agent.READY} 3.11\n".encode()
+        if changed == len(answers):
+            data = changes.flipped(rng, data)
+        for at, (head, arrays) in enumerate(answers):
+            if at == changed:
+                data += frame(rng, head, arrays)
+            else:
+                data += b"".join(map(bytes, agent.pack(head, arrays)))
+        (self.files / "sent").write_bytes(data)
+
+    def call(self) -> None:
+        from harness.core.case import Target
+
+        target = Target(name="box", command=(self.program,))
+        try:
+            one = self.drive.Remote(self.runtime, target, [self.model])
+            try:
+                self._asked(one)
+            finally:
+                one.close()
+        except ParityError as error:
+            check_shown(str(error), "a message")
+
+    def _asked(self, one: object) -> None:
+        shown: list[np.ndarray] = []
+        try:
+            one.call("run", {}, lambda _name, value: shown.append(value))
+        except self.drive.AgentError as error:
+            check_shown(str(error), "a message")
+        check_shown(one.log, "the log of a target")
+        json.dumps([one.version, one.about, one.files])
+        self.sound = 1
+        if len(one.log) > 1 << 16:
+            raise AssertionError(len(one.log))
+        for name in one.files.values():
+            Path(name)
