@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from harness.core.errors import ParityError
+from harness.core.shown import shown
 from harness.core.text import one_line
 from tests.fuzz import changes
 from tests.fuzz.healthy import CASE, Healthy
@@ -298,6 +299,7 @@ class TraceFormat(Format):
     def change(self, rng: Random) -> None:
         self.rng = rng
         self.anew()
+        (self.work / "scratch.npz").unlink(missing_ok=True)
         way = rng.randrange(8)
         self.is_dump = way >= 5
         if way < 4:
@@ -606,9 +608,9 @@ class TomlFormat(Format):
             suite = load_suite(self.files / "parity.toml")
             Judge.of(suite, Settings())
             for check in suite.checks():
-                check_shown(one_line(str(check)), "a check's name")
+                check_shown(shown(str(check)), "a check's name")
         except ParityError as error:
-            check_shown(one_line(str(error)), "a message")
+            check_shown(shown(one_line(str(error))), "a message")
             raise
         self.sound = 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 import zipfile
 
 import numpy as np
@@ -72,4 +73,24 @@ def test_two_arrays_of_one_name_are_refused(tmp_path):
         with pytest.warns(UserWarning, match="Duplicate"):
             file.writestr("a.npy", _npy("<f4", (1,), b"\1" * 4))
     with pytest.raises(DamagedError, match="two arrays 'a'"):
+        Arrays(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("is_large", [False, True], ids=["zip", "zip64"])
+def test_a_list_of_arrays_without_end_is_refused_unread(tmp_path, is_large):
+    size = 17 << 20
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as file:
+        file.writestr("a.npy", _npy("<f4", (1,), b"\0" * 4))
+    content = (tmp_path / "a.npz").read_bytes()
+    end = content.index(b"PK\x05\x06")
+    listed = content[:end] + bytes(size)
+    where = len(listed)
+    if is_large:
+        listed += struct.pack("<4sQ2H2L4Q", b"PK\6\6", 44, 45, 45, 0, 0, 1, 1, size, 0)
+        listed += struct.pack("<4sLQL", b"PK\6\7", 0, where, 1)
+        size = 0xFFFFFFFF
+    listed += struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 1, 1, size, 0, 0)
+    (tmp_path / "a.npz").write_bytes(listed)
+
+    with pytest.raises(DamagedError, match="a list of arrays of over 16,777,216 bytes"):
         Arrays(tmp_path / "a.npz")
