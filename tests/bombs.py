@@ -4,12 +4,14 @@ import io
 import os
 import subprocess
 import sys
+import threading
 import zipfile
 import zlib
 
 import numpy as np
 
 BLOCK = 1 << 20
+LIMIT_S = 120
 
 
 def npy(shape, dtype="<f4", data=b""):
@@ -44,7 +46,10 @@ def measured(command, folder):
         popen = subprocess.Popen(
             [*map(str, command)], cwd=folder, stdout=said, stderr=said
         )
+        limit = threading.Timer(LIMIT_S, popen.kill)
+        limit.start()
         _, status, used = os.wait4(popen.pid, 0)
+        limit.cancel()
         popen.returncode = os.waitstatus_to_exitcode(status)
         said.seek(0)
         text = said.read().decode()

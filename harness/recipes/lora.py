@@ -11,14 +11,16 @@ network's keys). Then the reference would have less of the LoRA than the app.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import msgspec
+
 from harness.core.errors import SuiteError
+from harness.core.received import DamagedError, convert, decode
 
 if TYPE_CHECKING:
     import torch
@@ -74,6 +76,14 @@ _Layers: TypeAlias = "dict[str, dict[str, torch.Tensor]]"
 """The parts of each layer by its name: ``down``, ``up`` and maybe ``alpha``."""
 
 
+class _Told(msgspec.Struct):
+    """The part of peft's configuration that decides the scale of each layer."""
+
+    lora_alpha: float | None = None
+    alpha_pattern: dict[str, float] | None = None
+    use_rslora: bool | None = None
+
+
 def adapter_of(names: Iterable[str]) -> str:
     """Return the first name that belongs to an adapter's layer; empty without one.
 
@@ -106,7 +116,7 @@ def merge_lora(module: torch.nn.Module, source: Source, folder: str) -> None:
         tensors = load_file(path)
         with safe_open(path, framework="numpy") as opened:
             header = opened.metadata() or {}
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, ValueError, TypeError, LookupError) as error:
         msg = f"{path} cannot be read as safetensors: {error}."
         raise SuiteError(msg) from None
     network = network_of(folder)
@@ -182,13 +192,14 @@ def _told(
             )
             raise SuiteError(msg)
         text, where = config.read_text(encoding="utf-8"), str(config)
-    own, prefix = {}, f"{network}."
+    prefix = f"{network}."
     try:
-        told: dict[str, Any] = json.loads(text or "{}")
-        for key, value in told.items():
-            if key.startswith(prefix):
-                own[key.removeprefix(prefix)] = value
-    except (ValueError, AttributeError) as error:
+        told = decode(text or "{}", dict[str, Any])
+        own = {
+            k.removeprefix(prefix): v for k, v in told.items() if k.startswith(prefix)
+        }
+        convert(own or told, _Told)
+    except DamagedError as error:
         msg = f"What {where} says of the LoRA cannot be read ({error}); fetch it again."
         raise SuiteError(msg) from None
     return own or told

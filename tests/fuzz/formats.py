@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from harness.core.errors import ParityError
+from harness.core.text import one_line
 from tests.fuzz import changes
 from tests.fuzz.healthy import CASE, Healthy
 from tests.fuzz.loop import Trouble, check_shown, command
@@ -605,9 +606,9 @@ class TomlFormat(Format):
             suite = load_suite(self.files / "parity.toml")
             Judge.of(suite, Settings())
             for check in suite.checks():
-                check_shown(str(check), "a check's name")
+                check_shown(one_line(str(check)), "a check's name")
         except ParityError as error:
-            check_shown(str(error), "a message")
+            check_shown(one_line(str(error)), "a message")
             raise
         self.sound = 1
 

@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 
 from harness.core.errors import ParityError, SuiteError
+from harness.core.text import one_line
 from tests.fuzz import changes
 from tests.fuzz.formats import Format
 from tests.fuzz.loop import Trouble, check_shown
@@ -157,7 +158,7 @@ class OnnxFormat(Format):
         from harness.core.foreign_files import bring, lacking, weight_files
 
         path = self.files / "net" / "model.onnx"
-        check_shown(lacking(path, "onnx"), "lacking")
+        check_shown(one_line(lacking(path, "onnx")), "lacking")
         code, _ = self.parity(
             "init", str(self.files / "net"), "--into", "suite", "--no-measure"
         )
@@ -265,13 +266,13 @@ class MnnFormat(Format):
         from harness.runtimes.mnn import file
 
         path = self.files / "net.mnn"
-        check_shown(lacking(path, "mnn"), "lacking")
+        check_shown(one_line(lacking(path, "mnn")), "lacking")
         file.converted_by(path)
         for read in (file.operators, file.stored, file.content):
             try:
                 found = read(path)
             except ValueError as error:
-                check_shown(str(error), "a message")
+                check_shown(one_line(str(error)), "a message")
                 continue
             self.sound = 1
             if read is file.operators:

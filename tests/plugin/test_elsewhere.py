@@ -1,16 +1,20 @@
 """A bundle that is run where the harness is not; its trace is judged here."""
 
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
+import zipfile
 
 import numpy as np
 import onnxruntime
 import pytest
 
 from harness.core.digest import digest_value
-from tests.plugin.project import LIMIT_S, write_project
+from tests.bombs import add_zeros, measured, npy
+from tests.plugin.project import LIMIT_S, PARITY, write_project
 
 CASES = ("vae_decoder/onnxruntime/fp32", "vae_decoder/mnn/fp32")
 
@@ -176,6 +180,154 @@ def test_a_trace_that_cannot_be_judged_is_a_sentence_and_2(traced, tmp_path, how
     write(traced, tmp_path / "broken.npz")
 
     traced.parity("judge", str(tmp_path / "broken.npz")).check(2, words)
+
+
+def about_of(project):
+    with np.load(project.path / "trace.npz") as arrays:
+        return json.loads(arrays["about"].tobytes())
+
+
+def in_values(**changes):
+    """Write a trace that says something else about its first value."""
+
+    def write(project, path):
+        first, *rest = about_of(project)["values"]
+        with_about(project, path, values=[first | changes, *rest])
+
+    return write
+
+
+def about_is(text):
+    return lambda _, path: np.savez(path, about=np.frombuffer(text, np.uint8))
+
+
+WRONG = {
+    "a number for a name": in_values(name=1),
+    "a kind": in_values(kind="other"),
+    "an axis below 0": in_values(shape=[-1]),
+    "a shape without end": in_values(shape=[2**40, 2**40]),
+    "another shape": in_values(shape=[1, 2]),
+    "a size that is no number": in_values(shape=["x"]),
+    "a dtype that is no number": in_values(dtype="|O"),
+    "text for a list": lambda project, path: with_about(project, path, samples="x"),
+    "a setting": lambda project, path: with_about(
+        project, path, settings={"device": "cpu", "threads": "many"}
+    ),
+    "a long log": lambda project, path: with_about(project, path, log="x" * 2**20),
+    "too deep": about_is(b"[" * 10**5),
+    "no text": about_is(b"\xff\xfe"),
+    "a number without end": about_is(b'{"format": 1e999}'),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_trace_of_another_form_is_a_sentence_and_2(traced, tmp_path, what):
+    WRONG[what](traced, tmp_path / "wrong.npz")
+
+    traced.parity("judge", str(tmp_path / "wrong.npz")).check(
+        2, "wrong.npz is no trace, or is damaged ("
+    )
+
+
+def test_a_pipe_in_the_place_of_a_trace_is_a_sentence(traced, tmp_path):
+    os.mkfifo(tmp_path / "pipe.npz")
+
+    traced.parity("judge", str(tmp_path / "pipe.npz")).check(2, "it is no plain file")
+
+
+def test_what_else_a_trace_says_reaches_nobody(traced, tmp_path):
+    with_about(traced, tmp_path / "more.npz", trace="/etc/passwd", command=["rm"])
+
+    traced.parity("judge", str(tmp_path / "more.npz")).check(0, f"✓ {CASES[0]}@box")
+
+
+def large_about(project, path):
+    del project
+    with zipfile.ZipFile(path, "w") as file:
+        add_zeros(file, "about", (2**33,), "|u1")
+
+
+def large_output(project, path):
+    """Write a trace that also says so, as one of a healthy file would."""
+    in_values(shape=[2**30], dtype="<f4")(project, path)
+    replaced(path, "v0", lambda file: add_zeros(file, "v0", (2**30,)))
+
+
+def declared(project, path):
+    in_values(shape=[2**45])(project, path)
+    replaced(path, "v0", lambda file: file.writestr("v0.npy", npy((2**45,))))
+
+
+def replaced(path, name, write):
+    """Write another array into a trace, in the place of one that it has."""
+    with zipfile.ZipFile(path) as old:
+        kept = {one: old.read(one) for one in old.namelist() if one != f"{name}.npy"}
+    with zipfile.ZipFile(path, "w") as file:
+        for one, content in kept.items():
+            file.writestr(one, content)
+        write(file)
+
+
+def large_dump(project, path):
+    del project
+    with zipfile.ZipFile(path, "w") as file:
+        add_zeros(file, "sample", (2**29,))
+
+
+def large_layer(project, path):
+    shutil.copy(project.path / "trace.npz", path)
+    with np.load(path) as arrays:
+        sample = arrays["v0"]
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("sample.npy", npy(sample.shape, data=sample.tobytes()))
+        add_zeros(file, "layer", (2**31,))
+
+
+def declared_dump(project, path):
+    del project
+    path.mkdir()
+    (path / "sample.npy").write_bytes(npy((2**45,)))
+
+
+OF = ("--case", CASES[0])
+LARGE = {
+    "about": (large_about, (), "and 33,554,432 bytes are read"),
+    "an output": (
+        large_output,
+        (),
+        "in the shape [1073741824] for realistic-0",
+    ),
+    "an output that is declared": (declared, (), "in the shape [35184372088832]"),
+    "a dump's output": (large_dump, OF, "the array 'sample': it declares"),
+    "a dump's layer": (large_layer, OF, "its arrays have 8,5"),
+    "a dump's output that is declared": (declared_dump, OF, "sample.npy: it declares"),
+}
+
+
+@pytest.mark.parametrize("what", LARGE)
+def test_values_without_end_are_a_sentence_and_no_memory(traced, tmp_path, what):
+    write, options, words = LARGE[what]
+    write(traced, tmp_path / "large.npz")
+
+    command = (*PARITY, "judge", tmp_path / "large.npz", *options)
+    code, text, memory = measured(command, traced.path)
+
+    assert code == 2, text
+    assert words in text
+    assert len(text.splitlines()) == 1
+    assert memory < 512 << 20
+
+
+def test_what_lies_beside_a_bundle_is_not_imported(traced, tmp_path):
+    folder = tmp_path / "bundle"
+    shutil.copytree(traced.path / "bundle", folder)
+    for name in ("numpy", "__future__", "argparse", "typing", "onnxruntime", "json"):
+        (folder / f"{name}.py").write_text("open('seen', 'a').write(__name__)\n")
+
+    subprocess.run([sys.executable, "run.py"], cwd=folder, check=True)
+
+    assert (folder / "trace.npz").is_file()
+    assert not (folder / "seen").exists()
 
 
 # Dumps of somebody's own program

@@ -229,7 +229,7 @@ def test_the_scheduler_is_the_checkpoints_own():
         ("{}", "names None under `_class_name`"),
         ('{"_class_name": "Of2031"}', "names 'Of2031' under `_class_name`"),
         ('{"_class_name": "UNet2DModel"}', "has no scheduler of that name"),
-        ("[]", "must hold a JSON object, it holds a list"),
+        ("[]", "cannot be read as JSON: Expected `object`, got `array`"),
         ("{", "cannot be read as JSON"),
     ],
 )

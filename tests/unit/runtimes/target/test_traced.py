@@ -94,6 +94,34 @@ def test_a_trace_gives_samples_with_equal_inputs_their_own_values(traced, tmp_pa
     assert list(seen) == ["value"]
 
 
+def test_a_value_that_is_far_larger_than_the_reference_is_not_read(traced, tmp_path):
+    trace = bundle_run.BundleTrace(OUTPUTS, whole=False)
+    sample = "realistic-0"
+    trace.add(bundle_run.OUTPUTS, sample, "map", np.zeros(2))
+    trace.add(LAYERS, sample, "value", np.zeros(1 << 22))
+    trace.save(tmp_path / "trace.npz", facts(samples={sample: digest_of(FEEDS)}))
+
+    with traced(tmp_path / "trace.npz") as session:
+        SAMPLE.set(sample)
+        with pytest.raises(StageError, match=r"'value' in the shape \[4194304\]"):
+            session.watch(FEEDS, {"value": 16}, lambda _name, _value: None)
+
+
+def test_a_value_that_nobody_asked_for_is_not_read(traced, tmp_path):
+    trace = bundle_run.BundleTrace(OUTPUTS, whole=False)
+    sample = "realistic-0"
+    trace.add(bundle_run.OUTPUTS, sample, "map", np.zeros(2))
+    trace.add(LAYERS, sample, "value", np.zeros(1 << 22))
+    trace.save(tmp_path / "trace.npz", facts(samples={sample: digest_of(FEEDS)}))
+    seen: list[str] = []
+
+    with traced(tmp_path / "trace.npz") as session:
+        SAMPLE.set(sample)
+        session.watch(FEEDS, {}, lambda name, _value: seen.append(name))
+
+    assert not seen
+
+
 @pytest.mark.parametrize("whole", [True, False], ids=["stored", "compressed"])
 def test_a_trace_that_is_damaged_in_the_middle_is_a_sentence(traced, tmp_path, whole):
     trace = bundle_run.BundleTrace(OUTPUTS, whole=whole)
