@@ -34,6 +34,7 @@ from harness.commands.tune.command import tune
 from harness.commands.versions import versions
 from harness.core.errors import ParityError
 from harness.core.outcome import CANNOT_TELL
+from harness.core.private import public
 from harness.core.shown import echo
 from harness.core.stopping import stopped_by_signals
 from harness.core.text import one_line
@@ -109,4 +110,4 @@ def _words_of(error: Exception) -> str:
             'pip install "parity-harness[make]"'
         )
     text = "parity: this is an error of the harness; report it with the lines above."
-    return f"{''.join(traceback.format_exception(error))}{text}"
+    return f"{public(''.join(traceback.format_exception(error)))}{text}"

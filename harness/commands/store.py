@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.commands.options import STORE
-from harness.core.outcome import CANNOT_TELL
+from harness.commands.options import STORE, SUITE
+from harness.core.outcome import CANNOT_TELL, NO_PARITY
 from harness.core.shown import echo
 from harness.core.text import count
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from harness.core.entry import Entry
     from harness.engine.environments import VersionEnvironment
     from harness.engine.store import Store
@@ -72,17 +74,50 @@ def _about(key: Mapping[str, object]) -> str:
 
 @store.command("verify")
 @STORE
-def store_verify(store: str) -> int:
-    """Read every file of the store, and remove damaged entries."""
+@click.option(
+    "--remake",
+    "most",
+    type=click.IntRange(min=1),
+    help="Make so many entries of the suite anew too, drawn at random, and compare.",
+)
+@SUITE
+def store_verify(store: str, suite: Path, most: int | None) -> int:
+    """Read every file of the store, and move damaged entries aside.
+
+    Digests show damage, and not that somebody has changed an entry and its digests.
+    With --remake, inputs, graphs and references are made anew from the checkpoint of
+    the suite. If one differs, the exit code is 1.
+    """
     opened = _open_store(store)
     findings = list(opened.verify())
     for finding in findings:
         done = "removed" if finding.removed else "still there"
-        done = f"moved to {finding.aside}" if finding.aside else done
+        done = f"{done}, kept in {finding.aside}" if finding.aside else done
         echo(f"✗ {finding.problem} ({done})")
     sound = count(len(list(opened.entries())), "sound entry")
     echo(f"{sound} in {opened.root}")
-    return 2 if findings else 0
+    code = _remade(opened, suite, most) if most else 0
+    return CANNOT_TELL if findings else code
+
+
+def _remade(opened: Store, suite: Path, most: int) -> int:
+    """Make entries anew, say how each compares, and return the exit code."""
+    from harness.engine.remake import remake
+    from harness.suite.suite import load_suite
+
+    loaded = load_suite(suite)
+    compared = differing = 0
+    for one in remake(opened, loaded.cases, loaded.limits, most):
+        compared += 1
+        differing += one.differs
+        mark = "✗" if one.differs else "✓"
+        name = f"{one.entry.kind} {one.entry.key_digest[:12]}"
+        echo(f"{mark} {name} of {one.subject}: {one.words}")
+    if not compared:
+        echo(f"{opened.root} has no entry of {suite}; run the suite first.")
+        return CANNOT_TELL
+    echo(f"{count(compared, 'entry')} made anew; {differing} differ")
+    return NO_PARITY if differing else 0
 
 
 @store.command("prune")

@@ -10,7 +10,6 @@ import contextlib
 import hashlib
 import os
 import platform
-import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -21,6 +20,7 @@ from typing import Any
 import psutil
 
 from harness.core.memory import GIB
+from harness.core.program import ended
 from harness.core.runtime import Runtime, runtimes
 
 _TOOLS = (
@@ -200,14 +200,7 @@ def _git_state(folder: Path) -> tuple[str, bool]:
 def printed(*command: str) -> str:
     """Return what a command prints, or nothing if it is missing or fails."""
     try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=10,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        done = ended(command, limit_s=10, stderr=False)
+    except OSError:
         return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+    return "" if done.code else done.text

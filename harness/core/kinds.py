@@ -115,7 +115,7 @@ _KINDS: Final[Mapping[str, Kind]] = {
     "onnx": Kind(files=_GRAPH, notes=_Graph, model=_ONNX),
     "inputs": Kind(files=_ARRAYS),
     "reference": Kind(files=_TRACE, notes=_Reference),
-    "asked": Kind(files=("asked.npz", *_ARRAYS), notes=_Asked),
+    "asked": Kind(files=_ARRAYS, notes=_Asked),
     "checked": Kind(),
     "contract": Kind(),
     "self": Kind(notes=_Self),
@@ -123,7 +123,9 @@ _KINDS: Final[Mapping[str, Kind]] = {
     "effects": Kind(files=("effects.msgpack",)),
     "excerpt": Kind(files=(*_GRAPH, *_TRACE, *_ARRAYS), notes=_Excerpt, model=_ONNX),
     "drawing-inputs": Kind(files=_ARRAYS, notes=_Ids),
-    "drawing": Kind(files=("reference.npz", "pictures.npz"), notes=_Drawing),
+    "drawing": Kind(
+        files=("reference.npz", "states.msgpack", "pictures.npz"), notes=_Drawing
+    ),
     PROGRAM: Kind(files=("program.pt2",), notes=_Program, is_shared=False),
 }
 

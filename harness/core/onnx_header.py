@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.core.errors import SuiteError
-from harness.core.received import DamagedError, read_bytes
+from harness.core.received import DamagedError, leads_inside, read_bytes
 from harness.core.text import shortened
 
 if TYPE_CHECKING:
@@ -27,9 +27,6 @@ PROTO_BYTES = 2 << 30
 
 _MOST_BYTES = 1 << 46
 """Bytes of a tensor that no machine holds."""
-
-_LONGEST_NAME = 255
-"""Most bytes of a file's name, on the usual file systems."""
 
 _SHOWN = 80
 """Most characters of a name in a message."""
@@ -284,13 +281,11 @@ def _location(tensor: onnx.TensorProto, said: str) -> str:
         DamagedError: It leads elsewhere, or no file can have that name.
 
     """
-    parts = re.split(r"[/\\]", said)
-    long = max(len(part.encode(errors="replace")) for part in parts) > _LONGEST_NAME
-    away = ".." in parts or not parts[0] or re.match(r"[A-Za-z]:", said)
-    if away or long or "\0" in said:
-        what = "outside its own folder" if away else "which no file can be called"
-        what = what if said else "a file without a name"
-        msg = f"the tensor {_cut(tensor.name)} is kept in {_cut(said)}, {what}"
+    if not leads_inside(said):
+        msg = (
+            f"the tensor {_cut(tensor.name)} is kept in {_cut(said)}, which is outside "
+            "its own folder, or which no file can be called"
+        )
         raise DamagedError(msg)
     return said
 

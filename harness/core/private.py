@@ -48,7 +48,8 @@ _LONE_QUERY = re.compile(r"(?<=[\w/.-])\?[\w.%-]+=[^\s\"'<>`|]*")
 """The query of a URL whose beginning is not in the text, as in messages of HTTP."""
 
 _OPENS = (
-    r"(?:sig|signature|sas|secrets?|password|passwd|passphrase|pwd|credentials?"
+    r"(?:sig|signature|sas|secrets?|password|passwd|passphrase|credentials?"
+    r"|(?<=[_-])pwd"
     r"|(?:access|auth|bearer|refresh|id|session)?[_-]?token|connection[_-]?string"
     r"|shared[_-]?access[_-]?(?:key|signature)|authorization"
     r"|(?:api|access|secret|private|account|shared|storage|auth|encryption)[_-]?key)"
@@ -228,11 +229,14 @@ def _without_keys(found: re.Match[str], depth: int = 0) -> str:
 
 @cache
 def _of_environment() -> re.Pattern[str] | None:
-    """Return a pattern of the secrets that this process was started with."""
+    """Return a pattern of the secrets that this process was started with.
+
+    The value of a variable may be the path of a file with the secret; that is none.
+    """
     values = {
         value
         for name, value in os.environ.items()
-        if len(value) >= _LEAST and _VARIABLE.search(name)
+        if len(value) >= _LEAST and _VARIABLE.search(name) and value[0] not in "/~"
     }
     return re.compile("|".join(map(re.escape, values))) if values else None
 

@@ -8,6 +8,9 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from harness.core.errors import StoreError
+from harness.core.received import DamagedError, read_json
+
 Setting = float | str | bool | list[int] | None
 """The value of an operator's constant argument."""
 
@@ -74,17 +77,14 @@ def save_probes(probes: Sequence[Probe], path: Path) -> None:
 
 
 def load_probes(path: Path) -> tuple[Probe, ...]:
-    """Return the probes that `save_probes` wrote."""
-    rows = json.loads(path.read_text(encoding="utf-8"))
-    return tuple(
-        Probe(
-            **{
-                **row,
-                "kind": Kind(row["kind"]),
-                "parents": tuple(row["parents"]),
-                "settings": tuple(map(tuple, row["settings"])),
-                "arguments": tuple(map(tuple, row["arguments"])),
-            }
-        )
-        for row in rows
-    )
+    """Return the probes that `save_probes` wrote.
+
+    Raises:
+        StoreError: The file is not there, or is damaged.
+
+    """
+    try:
+        return read_json(path, tuple[Probe, ...])
+    except (OSError, DamagedError) as error:
+        msg = f"{path} holds no readable probes: {error}. Run `parity store verify`."
+        raise StoreError(msg) from error

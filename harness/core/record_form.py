@@ -263,7 +263,7 @@ class BriefProbes(Struct, forbid_unknown_fields=True):
 class Probes(BriefProbes, forbid_unknown_fields=True):
     """The compared values as columns; `harness.core.record.Row` explains them."""
 
-    position: list[Count]
+    position: list[Whole]  # what a pipeline computes before its first step has -1
     op: list[Name]
     source: list[Name]
     parents: list[tuple[Name, ...]]

@@ -54,6 +54,10 @@ class NextSteps:
         case = shlex.quote(name)
         return f"parity show {self.run} {case}{self.runs}{self.suite}{self.judged}"
 
+    def gate(self, suite: str) -> str:
+        """Return the command that compares a run of a suite with its baseline."""
+        return f"parity gate {self.run}{self.runs}{self._of(suite)}"
+
     def rest(self, suite: str) -> str:
         """Return the command that runs every case of a suite."""
         of = self._of(suite)

@@ -27,10 +27,11 @@ from harness.core.case import (
 from harness.core.comparison import Comparison
 from harness.core.digest import digest_value
 from harness.core.entry import Entry
-from harness.core.errors import ParityError, StageError
+from harness.core.errors import ParityError, SpecError, StageError, StoreError
 from harness.core.memory import Need
 from harness.core.outcome import Outcome
 from harness.core.pipeline import Pipeline, PipelineCase, RoleFile
+from harness.core.received import DamagedError, in_a_clause, read_bytes
 from harness.core.record import SELF, Row
 from harness.core.record_form import from_columns
 from harness.core.rounding import Effects, Trials
@@ -97,6 +98,11 @@ class Artifacts:
         )
         if took is not None:
             took.update(cast("dict[str, float]", result.value))
+
+    def make(self, case: Case, group: Group) -> None:
+        """Make a group's graph, and its samples' inputs and references."""
+        self._take(case)
+        self._prepare(case, (group,), None)
 
     def _take(self, case: Case) -> None:
         """Put a component's converted foreign files into the store."""
@@ -336,7 +342,13 @@ class Artifacts:
             return {}
 
         entry = self.store.make("effects", keys.effects_key(given, values), build)
-        return msgpack.decode(entry.file(_EFFECTS).read_bytes(), type=Effects)
+        path = entry.file(_EFFECTS)
+        try:
+            with in_a_clause():
+                return msgpack.decode(read_bytes(path), type=Effects)
+        except (OSError, DamagedError) as error:
+            msg = f"{path} cannot be read: {error}. Run `parity store verify`."
+            raise StoreError(msg) from error
 
     def need(self, case: Case, host: str, samples: Sequence[Sample]) -> Need | None:
         """Return the memory that a stage of a case needs; None if it is unknown."""
@@ -536,8 +548,14 @@ def _self_rows(name: str, entry: Entry, sample: str = "") -> Iterator[Row]:
     """Yield an entry's rows; the entry of a component does not know its sample's id."""
     meta: Mapping[str, Any] = entry.meta
     samples = meta.get("samples") or [sample] * len(meta["probes"])
-    found = from_columns(meta["rows"])
-    for at in zip(samples, meta["probes"], found, strict=True):
+    try:
+        rows = list(
+            zip(samples, meta["probes"], from_columns(meta["rows"]), strict=True)
+        )
+    except (SpecError, ValueError) as error:
+        msg = f"{entry.id} holds no readable rows: {error}. Run `parity store verify`."
+        raise StoreError(msg) from error
+    for at in rows:
         yield _self_row(name, *at)
 
 

@@ -86,12 +86,13 @@ def python_of(declared: Runtime, version: str) -> Path:
 
 
 def _place() -> Path:
-    """Return the folder of all environments: beside the store where that is private.
+    """Return the folder of all environments: in the store where that is private.
 
-    What lies there is run, so it is not for others to write to. A store may be shared.
+    What lies there is run, so others must not write to it. A store may be shared.
     """
     root = local_root().absolute()
-    if root.exists() and not is_private(root):
+    there = next((one for one in (root / _FOLDER, root) if one.exists()), None)
+    if there and not is_private(there):
         root = cache_folder()
     return root / _FOLDER
 

@@ -16,9 +16,9 @@ reads the end of the file, kills its job and exits. `worker` is the other end.
 from __future__ import annotations
 
 import os
-import pickle
+import pickle  # noqa: TID251  # over a pipe, to and from a child of ours
 import signal
-import subprocess
+import subprocess  # noqa: TID251  # it outlives one call; `isolated` says what it may import
 import sys
 import threading
 import time

@@ -11,17 +11,20 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from msgspec import structs
 
 from harness.core.errors import ParityError
 from harness.core.outcome import Outcome
+from harness.core.permissions import is_private
 from harness.core.pipeline import PipelineCase, Tested
 from harness.core.private import with_tilde
 from harness.core.record import LAYERS, CaseRecord, Failure
 from harness.core.runtime import runtime
 from harness.core.settings import Settings, near
+from harness.core.shown import echo
 from harness.core.text import Line, count, wrapped
 from harness.core.waiting import awaited
 from harness.engine.artifacts import native_converter
@@ -233,7 +236,22 @@ def open_store(root: str, *, read_only: bool = False) -> Store:
 
     """
     limit_bytes()  # a run must not end with this error
-    return Store(root=located(root, read_only=read_only))
+    store = Store(root=located(root, read_only=read_only))
+    _say_if_open(store.root)
+    return store
+
+
+@cache
+def _say_if_open(root: Path) -> None:
+    """Say once that others can write to a store: it then keeps no programs."""
+    if root.exists() and not is_private(root):
+        echo(
+            f"parity: other users can write to the store at {root}, or to a folder "
+            "above it, so its programs are not read, but made again each time. Its "
+            "numbers are as true as those users are. Take away their right to write, "
+            "or set PARITY_STORE to a folder that only you can write.",
+            err=True,
+        )
 
 
 def within_limit(store: Store) -> list[Line]:

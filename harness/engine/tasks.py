@@ -33,6 +33,9 @@ WEIGH: Final = "harness.runtimes.pytorch.prepare:weigh"
 DEPLOY: Final = "harness.runtimes.graph.deploy:deploy"
 """Makes one variant's deployed file and returns the seconds taken (`convert-*`)."""
 
+COMPARE_REMADE: Final = "harness.runtimes.graph.remade:compare"
+"""Compares an entry of a store with the same entry, made anew (`torch`)."""
+
 CUT_EXCERPT: Final = "harness.runtimes.graph.excerpt:cut_excerpt"
 """Cuts the operators around one value out of an exported graph (`convert-*`)."""
 

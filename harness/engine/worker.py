@@ -14,7 +14,7 @@ import faulthandler
 import gc
 import importlib
 import os
-import pickle
+import pickle  # noqa: TID251  # over a pipe, from and to our parent
 import pkgutil
 import resource
 import signal

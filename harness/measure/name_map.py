@@ -15,9 +15,9 @@ from pathlib import Path
 import msgspec
 
 from harness.core.case import DTYPES, Component, TensorSpec
-from harness.core.errors import SuiteError
+from harness.core.errors import StoreError, SuiteError
 from harness.core.onnx_header import Port
-from harness.core.received import read_json
+from harness.core.received import DamagedError, read_json
 
 FILE = "names.json"
 """Name of the file with the names. It lies beside a foreign model in the store, and
@@ -82,11 +82,20 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def load(cls, folder: Path) -> Names | None:
-        """Read `FILE` from a folder; None if it is not there."""
+        """Read `FILE` from a folder; None if it is not there.
+
+        Raises:
+            StoreError: The file is damaged.
+
+        """
         path = folder / FILE
         if not path.is_file():
             return None
-        return read_json(path, cls)
+        try:
+            return read_json(path, cls)
+        except (OSError, DamagedError) as error:
+            msg = f"{path} holds no readable names: {error}. Run `parity store verify`."
+            raise StoreError(msg) from error
 
 
 def as_given(component: Component, names: Names | None) -> Component:

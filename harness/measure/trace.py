@@ -21,7 +21,8 @@ import xxhash
 from harness.core.case import Component
 from harness.core.entry import Entry
 from harness.core.errors import StoreError
-from harness.core.received import DamagedError
+from harness.core.kinds import Count, Size
+from harness.core.received import DamagedError, in_a_clause, read_json
 from harness.measure.named_arrays import load_arrays
 
 OUTPUT = "output:"
@@ -47,9 +48,9 @@ class Slot:
     """
 
     dtype: str
-    shape: tuple[int, ...]
-    offset_bytes: int
-    floor_rms: float | None = None
+    shape: tuple[Count, ...]
+    offset_bytes: Count
+    floor_rms: Size | None = None
     is_mask: bool = False
 
     @property
@@ -110,19 +111,18 @@ def open_trace(folder: Path) -> Trace:
     """Open a recorded trace through a memory map.
 
     Raises:
-        StoreError: A file is missing or shorter than the index says.
+        StoreError: A file is missing or shorter than the index says, or the index is
+            damaged.
 
     """
     try:
-        rows = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+        places = read_json(folder / INDEX, dict[str, Slot])
+        for name, place in places.items():
+            _check_dtype(name, place.dtype)
         size = (folder / VALUES).stat().st_size
-    except (OSError, ValueError) as error:
+    except (OSError, DamagedError) as error:
         msg = f"{folder} holds no readable trace: {error}. Run `parity store verify`."
         raise StoreError(msg) from error
-    places = {
-        name: Slot(**{**row, "shape": tuple(row["shape"])})
-        for name, row in rows.items()
-    }
     ends = [place.offset_bytes + place.size_bytes for place in places.values()]
     if size < max(ends, default=0):
         msg = (
@@ -136,6 +136,20 @@ def open_trace(folder: Path) -> Trace:
         else np.empty(0, dtype=np.uint8)
     )
     return Trace(places, data)
+
+
+def _check_dtype(name: str, dtype: str) -> None:
+    """Refuse a dtype that is not of numbers: it could have parts or objects.
+
+    Raises:
+        DamagedError: It is none of those.
+
+    """
+    with in_a_clause():
+        found = np.dtype(dtype)
+    if found.kind not in "biufc" or found.name != dtype:
+        msg = f"the value {name!r} holds {dtype!r}, and only numbers are read"
+        raise DamagedError(msg)
 
 
 def load_inputs(entry: Entry, component: Component) -> dict[str, np.ndarray]:

@@ -203,11 +203,13 @@ def describe(
         if recipe not in RECIPES:  # a user's own code may raise anything
             msg = f"{name}: signature() of recipe {recipe!r} failed: {_said(error)}."
             raise SuiteError(msg) from error
-        if not isinstance(error, KeyError):
-            raise
+        if isinstance(error, KeyError):
+            what = f"has no {error.args[0]!r}, which recipe {recipe!r} reads"
+        else:
+            what = f"does not fit recipe {recipe!r} ({type(error).__name__}: {error})"
         msg = (
-            f"{name}: a config.json of {source.path} has no {error.args[0]!r}, which "
-            f"recipe {recipe!r} reads; save it again with save_pretrained()."
+            f"{name}: a config.json of {source.path} {what}; save it again with "
+            "save_pretrained()."
         )
         raise SuiteError(msg) from error
     if not all(isinstance(specs, tuple) for specs in (inputs, outputs)):

@@ -6,16 +6,20 @@ The recipes share these functions. Each function imports the framework that it n
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from harness.core.case import Source
 from harness.core.errors import SuiteError
+from harness.core.received import DamagedError, leads_inside, read_json
+from harness.core.text import shortened
 from harness.core.toml_file import did_you_mean
+from harness.recipes.configuration import CONFIG_BYTES, read_object
 from harness.recipes.lora import HOW_TO_MERGE, adapter_of, merge_lora
 
 if TYPE_CHECKING:
@@ -51,22 +55,10 @@ T5 = "T5EncoderModel"
 """The architecture that the configuration of a T5 encoder names."""
 
 
-def read_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object of a file.
+class _Shards(msgspec.Struct):
+    """An index of shards: each tensor, and the file that has it."""
 
-    Raises:
-        SuiteError: The file is no JSON, or no object.
-
-    """
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        msg = f"{path} cannot be read as JSON: {error}."
-        raise SuiteError(msg) from None
-    if not isinstance(found, dict):
-        msg = f"{path} must hold a JSON object, it holds a {type(found).__name__}."
-        raise SuiteError(msg)
-    return found
+    weight_map: dict[str, str]
 
 
 def read_config(source: Source, folder: str) -> dict[str, Any]:
@@ -111,9 +103,6 @@ def vocabulary(source: Source) -> int:
     # SDXL's refiner has only the second encoder.
     folder = next((f for f in TEXT_FOLDERS if (source.path / f).is_dir()), "")
     config = read_config(source, folder)
-    if "vocab_size" not in config:
-        msg = f"{source.path / folder / 'config.json'} has no 'vocab_size'."
-        raise SuiteError(msg)
     return int(config["vocab_size"])
 
 
@@ -187,14 +176,20 @@ def likely_files(home: Path) -> list[Path]:
 
 def _shards(index: Path) -> list[Path]:
     try:
-        named = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
-        shards = [index.parent / name for name in sorted(set(named))]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        named = set(read_json(index, _Shards, CONFIG_BYTES).weight_map.values())
+    except (OSError, DamagedError) as error:
         msg = (
             f"{index} ({index.stat().st_size:,} bytes) cannot be read as an index of "
-            f"shards ({type(error).__name__}: {error}); fetch it again."
+            f"shards ({error}); fetch it again."
         )
         raise SuiteError(msg) from None
+    if away := sorted(name for name in named if not leads_inside(name)):
+        msg = (
+            f"{index} names {shortened(away[0], 80)!r}, which is no file of that "
+            "folder; fetch it again."
+        )
+        raise SuiteError(msg)
+    shards = [index.parent / name for name in sorted(named)]
     if missing := [path.name for path in shards if not path.is_file()]:
         msg = (
             f"{index} names {len(shards)} shards, and {len(missing)} are not there, "
@@ -267,7 +262,7 @@ def _shapes(file: Path, size: int, _changed: int) -> Mapping[str, list[int]]:
         with safe_open(file, framework="numpy") as opened:
             names = tuple(opened.keys())
             return {name: opened.get_slice(name).get_shape() for name in names}
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, ValueError, TypeError) as error:
         msg = (
             f"{file} ({size:,} bytes) cannot be read as "
             f"safetensors: {error}. It may be truncated or a Git LFS pointer; "

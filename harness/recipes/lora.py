@@ -11,14 +11,18 @@ network's keys). Then the reference would have less of the LoRA than the app.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import msgspec
+
 from harness.core.errors import SuiteError
+from harness.core.received import DamagedError, convert, decode, read_bytes
+from harness.core.text import printable
+from harness.recipes.configuration import CONFIG_BYTES
 
 if TYPE_CHECKING:
     import torch
@@ -74,6 +78,21 @@ _Layers: TypeAlias = "dict[str, dict[str, torch.Tensor]]"
 """The parts of each layer by its name: ``down``, ``up`` and maybe ``alpha``."""
 
 
+class _Told(msgspec.Struct):
+    """The part of peft's configuration that decides the scale of each layer."""
+
+    lora_alpha: float | None = None
+    alpha_pattern: dict[str, float] | None = None
+    use_rslora: bool | None = None
+
+
+_REPETITIONS = 3
+"""Most repetitions in a pattern of layers; peft writes names, and ``.*name``."""
+
+_SHOWN = 80
+"""Most characters of a pattern that a message shows."""
+
+
 def adapter_of(names: Iterable[str]) -> str:
     """Return the first name that belongs to an adapter's layer; empty without one.
 
@@ -106,7 +125,7 @@ def merge_lora(module: torch.nn.Module, source: Source, folder: str) -> None:
         tensors = load_file(path)
         with safe_open(path, framework="numpy") as opened:
             header = opened.metadata() or {}
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, ValueError, TypeError, LookupError) as error:
         msg = f"{path} cannot be read as safetensors: {error}."
         raise SuiteError(msg) from None
     network = network_of(folder)
@@ -123,13 +142,7 @@ def merge_lora(module: torch.nn.Module, source: Source, folder: str) -> None:
     told = _told(path, header, network, peft=any(k.startswith(_PEFT) for k in tensors))
     for layer, parts in layers.items():
         weight = getattr(named.get(layer), "weight", None)
-        down, up = parts["down"].float(), parts["up"].float()
-        learnt = (up.flatten(1) @ down.flatten(1)).flatten()
-        if (
-            weight is None
-            or weight.numel() != learnt.numel()
-            or len(weight) != len(up)  # or it is another layer's, transposed
-        ):
+        if weight is None or not _fits(weight, parts):
             key = own.get(id(parts), layer)
             msg = (
                 f"{path} adapts {key!r}, which {folder or 'the network'} of "
@@ -139,6 +152,8 @@ def merge_lora(module: torch.nn.Module, source: Source, folder: str) -> None:
             )
             raise SuiteError(msg)
         share = source.lora_scale * _share(layer, parts, told)
+        down, up = parts["down"].float(), parts["up"].float()
+        learnt = (up.flatten(1) @ down.flatten(1)).flatten()
         with torch.no_grad():
             weight += share * learnt.reshape(weight.shape)
 
@@ -160,6 +175,24 @@ def _named(
     return named
 
 
+def _fits(weight: torch.Tensor, parts: Mapping[str, torch.Tensor]) -> bool:
+    """Whether the product of a layer's halves has a weight's shape.
+
+    It is asked before they are multiplied: two small halves can have a product that is
+    larger than the memory.
+    """
+    up, down = parts["up"], parts["down"]
+    alpha = parts.get("alpha")
+    if min(up.ndim, down.ndim) < 2 or not len(down):  # noqa: PLR2004  # no two halves
+        return False
+    if alpha is not None and alpha.numel() != 1:
+        return False
+    size = len(up) * math.prod(down.shape[1:])
+    # One of the same size with other rows is another layer's, transposed.
+    same = weight.ndim > 0 and len(weight) == len(up) and weight.numel() == size
+    return same and math.prod(up.shape[1:]) == len(down)
+
+
 def _told(
     path: Path, header: Mapping[str, str], network: str, *, peft: bool
 ) -> dict[str, Any]:
@@ -173,25 +206,50 @@ def _told(
 
     """
     text, where = header.get(_METADATA, ""), f"the header of {path}"
-    if not text and peft:
-        config = path.parent / _CONFIG
+    config, is_beside = path.parent / _CONFIG, not text and peft
+    if is_beside:
+        where = str(config)
         if not config.is_file():
             msg = (
                 f"{path} has peft's own keys, and their scale is in {config}, which is "
                 "missing; put it there."
             )
             raise SuiteError(msg)
-        text, where = config.read_text(encoding="utf-8"), str(config)
-    own, prefix = {}, f"{network}."
+    prefix = f"{network}."
     try:
-        told: dict[str, Any] = json.loads(text or "{}")
-        for key, value in told.items():
-            if key.startswith(prefix):
-                own[key.removeprefix(prefix)] = value
-    except (ValueError, AttributeError) as error:
+        content = read_bytes(config, CONFIG_BYTES) if is_beside else text.encode()
+        told = decode(content or b"{}", dict[str, Any])
+        own = {
+            k.removeprefix(prefix): v for k, v in told.items() if k.startswith(prefix)
+        }
+        for pattern in convert(own or told, _Told).alpha_pattern or ():
+            _check_pattern(pattern)
+    except (OSError, DamagedError) as error:
         msg = f"What {where} says of the LoRA cannot be read ({error}); fetch it again."
         raise SuiteError(msg) from None
     return own or told
+
+
+def _check_pattern(pattern: str) -> None:
+    """Refuse what is no regular expression, or might be matched for ever.
+
+    The time of a match grows with a power of the name's length, and the power is the
+    number of repetitions. Where one repeats a group, it grows without a bound.
+
+    Raises:
+        DamagedError: It is such an expression.
+
+    """
+    shown = printable(pattern, _SHOWN)
+    repetitions = len(re.findall(r"[*+?{]", pattern))
+    if repetitions > _REPETITIONS or re.search(r"\)[*+?{]", pattern):
+        msg = f"the pattern {shown!r} repeats too much"
+        raise DamagedError(msg)
+    try:
+        re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        msg = f"{shown!r} is no regular expression: {error}"
+        raise DamagedError(msg) from None
 
 
 def _share(

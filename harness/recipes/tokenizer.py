@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from harness.core.errors import SuiteError, first_line
+from harness.core.received import DamagedError, read_json
 
 FILES = (
     *("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json"),
@@ -45,11 +47,17 @@ def lacking_vocabulary(home: Path) -> str:
     return f"{' and '.join(have)}, and no vocabulary"
 
 
+class _Config(msgspec.Struct):
+    """The part of a tokenizer's configuration that is read here."""
+
+    tokenizer_class: str | None = None
+
+
 def _class_of(home: Path) -> str:
     path = home / "tokenizer_config.json"
     try:
-        return str(json.loads(path.read_text(encoding="utf-8"))["tokenizer_class"])
-    except (OSError, ValueError, KeyError, TypeError):  # loading reports the error
+        return read_json(path, _Config).tokenizer_class or ""
+    except (OSError, DamagedError):  # loading reports the error
         return ""
 
 

@@ -147,9 +147,9 @@ def _kept_of(suite: Suite) -> dict[str, Any]:
     """
     kept: dict[str, Any] = {"coverage": suite.limits.coverage, "known_gaps": ""}
     with suppress(SuiteError):
-        kept["tolerances"] = read_text(suite.tolerances_path)
+        kept["tolerances"] = public(read_text(suite.tolerances_path))
         if suite.gaps_path.is_file():
-            kept["known_gaps"] = read_text(suite.gaps_path)
+            kept["known_gaps"] = public(read_text(suite.gaps_path))
     return kept
 
 

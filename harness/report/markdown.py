@@ -22,8 +22,11 @@ _PIPELINES = """\
 |---|---|---|--:|--:|---|---|"""
 
 
+_OF_PATHS = "/+@=,"
+"""Characters that the path of a picture keeps, beside letters and digits."""
+
 _MARKS = re.compile(
-    r"[`*<>\[\]|\\~&#$!]|(?<!\w)@|://|www\.|(?<!\w)_|_(?!\w)", re.IGNORECASE
+    r"[`*<>\[\]|\\~&#$!]|(?<!\w)@(?=\w)|://|www\.|(?<!\w)_|_(?!\w)", re.IGNORECASE
 )
 """What Markdown, or a page that shows it, may take for more than text."""
 
@@ -77,7 +80,7 @@ def _drawing(facts: RunFacts, record: CaseRecord) -> Iterator[str]:
         name = word(facts.names[record.key])
         yield f"\n{name}: PyTorch, candidate, difference\n"
         if worst:
-            yield f"![{name}]({quote(worst[1])})"
+            yield f"![{name}]({quote(worst[1], safe=_OF_PATHS)})"
 
 
 def _row(*cells: str) -> str:

@@ -91,7 +91,10 @@ def _next_step(facts: RunFacts) -> str:
     named = f"{next_steps.run}{next_steps.runs}"
     if whole:
         if baselines_in(baselines_beside(facts.folder.parent)):
-            return f"parity gate {named}   compares it with the baseline"
+            command = (
+                next_steps.gate(*suites) if len(suites) == 1 else f"parity gate {named}"
+            )
+            return f"{command}   compares it with the baseline"
         return f"parity baseline accept {named}   keeps it for `parity gate`"
     # Shards do not say with which options they ran.
     if whole is None or len(suites) != 1 or "shards" in facts.about:

@@ -13,7 +13,6 @@ Each function raises `SuiteError`, with file and line, if a table is wrong.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -45,6 +44,7 @@ from harness.core.toml_file import Table
 from harness.core.toml_schema import read
 from harness.judge.distribution import READ, claims_of, least_pictures
 from harness.recipes.checkpoint import read_config
+from harness.recipes.configuration import read_object
 from harness.recipes.diffusion.transformer_sd3 import CLIP_TOKENS
 from harness.recipes.diffusion.vae import factor as pixels_per_latent
 from harness.suite import schema
@@ -498,7 +498,7 @@ def _scheduler(sampling: Sampling, source: Source) -> str:
     path = source.path / "scheduler" / "scheduler_config.json"
     if not path.is_file():
         return SCHEDULERS["ddim"]
-    return str(json.loads(path.read_text(encoding="utf-8"))["_class_name"])
+    return str(read_object(path)["_class_name"])
 
 
 def _check_flow(table: Table, sampling: Sampling, source: Source) -> None:
@@ -516,7 +516,7 @@ def _check_flow(table: Table, sampling: Sampling, source: Source) -> None:
 def _check_shift(table: Table, sampling: Sampling, source: Source) -> None:
     """Refuse a scheduler whose steps depend on the size of the picture."""
     path = source.path / "scheduler" / "scheduler_config.json"
-    own = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    own = read_object(path) if path.is_file() else {}
     if {**own, **dict(sampling.options)}.get("use_dynamic_shifting"):
         text = "'use_dynamic_shifting' of the scheduler is not drawn yet."
         raise table.error(text, *(k for k in ("scheduler_options",) if k in table))

@@ -34,6 +34,7 @@ OLDEST_OPSET: Final = 14
 ATTENTIONS: Final = ("eager", "sdpa")
 
 Share = Annotated[float, Meta(ge=0, le=1)]
+Draws = Annotated[int, Meta(ge=1, le=100_000)]
 Seed = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Scheduler = Annotated[str, one_of(SCHEDULERS)]
 Profiles = Annotated[tuple[Annotated[str, one_of(PROFILES)], ...], WORDS]
@@ -159,8 +160,8 @@ class InputsTable(Keys, frozen=True, kw_only=True):
     """
 
     profiles: Profiles = PROFILES
-    realistic: Count = 4
-    calibration: Count = 16
+    realistic: Draws = 4
+    calibration: Draws = 16
     seed: Seed = 0
     more_sizes: bool = True
 
@@ -302,7 +303,7 @@ class PipelineTable(ScheduledTable, frozen=True, kw_only=True):
     prompts_file: str = ""
     added_prompt: str = ""
     negative_prompt: str = ""
-    samples: Count = 1
+    samples: Draws = 1
     steps: Count = 20
     guidance_scale: Annotated[float, Meta(ge=0, le=100)] = 7.5
     eta: Share = 0.0
@@ -314,7 +315,7 @@ class PipelineTable(ScheduledTable, frozen=True, kw_only=True):
     attribution: bool = True
     variants: Words | None = None
     mixed: Annotated[tuple[str, ...], DISTINCT] = ()
-    seeds: Count | None = None
+    seeds: Draws | None = None
     margin: Annotated[str, one_of(YARDSTICKS)] | dict[str, float] = YARDSTICKS[0]
     metrics: Words = USUAL_METRICS
 

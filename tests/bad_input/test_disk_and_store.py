@@ -6,6 +6,8 @@ import subprocess
 
 import pytest
 
+from harness.core.kinds import PROGRAM
+
 needs_root = pytest.mark.skipif(
     not hasattr(os, "geteuid") or os.geteuid() != 0, reason="mounting needs root"
 )
@@ -32,7 +34,7 @@ def small_disk(tmp_path):
 
 
 @needs_root
-@pytest.mark.parametrize("lacking", [("mnn",), ("reference", "program")], ids="-".join)
+@pytest.mark.parametrize("lacking", [("mnn",), ("reference", PROGRAM)], ids="-".join)
 def test_a_full_disk_ends_a_stage_with_what_is_free_and_nothing_half_written(
     project, small_disk, lacking
 ):

@@ -13,6 +13,8 @@ from random import Random
 import numpy as np
 
 from harness.core.errors import ParityError
+from harness.core.shown import shown
+from harness.core.text import one_line
 from harness.runtimes.target import agent
 from tests.fuzz import changes
 from tests.fuzz.formats import Format
@@ -69,7 +71,7 @@ class AgentFormat(Format):
                 one.answer()
                 self.sound = 1
         except ValueError as error:
-            check_shown(str(error), "a message")
+            check_shown(shown(one_line(str(error))), "a message")
         finally:
             os.close(wire)
             os.close(nothing)
@@ -147,15 +149,15 @@ class TargetFormat(Format):
             finally:
                 one.close()
         except ParityError as error:
-            check_shown(str(error), "a message")
+            check_shown(shown(one_line(str(error))), "a message")
 
     def _asked(self, one: object) -> None:
         shown: list[np.ndarray] = []
         try:
             one.call("run", {}, lambda _name, value: shown.append(value))
         except self.drive.AgentError as error:
-            check_shown(str(error), "a message")
-        check_shown(one.log, "the log of a target")
+            check_shown(shown(one_line(str(error))), "a message")
+        check_shown(shown(one.log, lines=True), "the log of a target")
         json.dumps([one.version, one.about, one.files])
         self.sound = 1
         if len(one.log) > 1 << 16:

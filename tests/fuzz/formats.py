@@ -17,6 +17,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from harness.core.errors import ParityError
+from harness.core.shown import shown
+from harness.core.text import one_line
 from tests.fuzz import changes
 from tests.fuzz.healthy import CASE, Healthy
 from tests.fuzz.loop import Trouble, check_shown, command
@@ -91,11 +93,15 @@ class ReportFormat(Format):
 
     def change(self, rng: Random) -> None:
         self.rng = rng
-        folder = self.anew("reports", "runs", self.run)
         text = changes.json_text(rng, self.told)
         data = text.encode("utf-8", "surrogatepass")
         if rng.random() < 0.05:
             data = changes.flipped(rng, data)
+        self.write(data)
+
+    def write(self, data: bytes) -> None:
+        """Write the file, and what commands read beside it."""
+        folder = self.anew("reports", "runs", self.run)
         (folder / "report.json").write_bytes(data)
         shutil.rmtree(self.files / "reports" / "baselines", ignore_errors=True)
         (self.files / "reports" / "baselines").mkdir()
@@ -155,15 +161,23 @@ class BaselineFormat(ReportFormat):
 
     def change(self, rng: Random) -> None:
         self.rng = rng
-        beside = self.anew("reports", "baselines")
-        folder = self.anew("reports", "runs", self.run)
-        shutil.copy(self.healthy.report, folder)
         text = changes.json_text(rng, self.kept).encode("utf-8", "surrogatepass")
         if rng.random() < 0.01:
             text = b" " * (1 << 30)
         data = lzma.compress(text, preset=0)
         if rng.random() < 0.15:
             data = changes.flipped(rng, data)
+        self.write_packed(data)
+
+    def write(self, data: bytes) -> None:
+        """Write the baseline, packed."""
+        self.write_packed(lzma.compress(data))
+
+    def write_packed(self, data: bytes) -> None:
+        """Write the baseline's bytes, and a run beside it."""
+        beside = self.anew("reports", "baselines")
+        folder = self.anew("reports", "runs", self.run)
+        shutil.copy(self.healthy.report, folder)
         (beside / self.file).write_bytes(data)
 
     def call(self) -> None:
@@ -207,7 +221,6 @@ class CardFormat(Format):
 
     def change(self, rng: Random) -> None:
         self.rng = rng
-        folder = self.anew("card")
         told = json.loads(json.dumps(self.signed["card"]))
         way = rng.choice(self.ways)
         data = (self.healthy.file("card") / "card.npz").read_bytes()
@@ -224,12 +237,24 @@ class CardFormat(Format):
             case["bundle"] = changed.encode("utf-8", "replace").decode()
         told["arrays"] = hashlib.sha256(data).hexdigest()
         text = changes.json_text(rng, told) if way == "card" else json.dumps(told)
-        signed = f'{{"digest": "{self._digest(text)}", "card": {text}}}'
-        whole = signed.encode("utf-8", "surrogatepass")
+        whole = self._signed(text)
         if way == "bytes":
             whole = changes.flipped(rng, whole)
-        (folder / "card.json").write_bytes(whole)
-        (folder / "card.npz").write_bytes(data)
+        self._write(whole, data)
+
+    def write(self, data: bytes) -> None:
+        """Write a card with the healthy arrays, and its author's digest."""
+        arrays = (self.healthy.file("card") / "card.npz").read_bytes()
+        self._write(self._signed(data.decode()), arrays)
+
+    def _signed(self, text: str) -> bytes:
+        signed = f'{{"digest": "{self._digest(text)}", "card": {text}}}'
+        return signed.encode("utf-8", "surrogatepass")
+
+    def _write(self, card: bytes, arrays: bytes) -> None:
+        folder = self.anew("card")
+        (folder / "card.json").write_bytes(card)
+        (folder / "card.npz").write_bytes(arrays)
 
     @staticmethod
     def _digest(text: str) -> str:
@@ -297,12 +322,12 @@ class TraceFormat(Format):
     def change(self, rng: Random) -> None:
         self.rng = rng
         self.anew()
+        (self.work / "scratch.npz").unlink(missing_ok=True)
         way = rng.randrange(8)
         self.is_dump = way >= 5
         if way < 4:
-            about = changes.json_text(rng, self.about).encode("utf-8", "surrogatepass")
-            array = np.frombuffer(about, np.uint8)
-            self._save({**self.arrays, "about": array})
+            text = changes.json_text(rng, self.about)
+            self.write(text.encode("utf-8", "surrogatepass"))
         elif way == 4:
             (self.files / "trace.npz").write_bytes(changes.npz(rng, self.arrays))
         elif way == 5:
@@ -315,10 +340,11 @@ class TraceFormat(Format):
             changes.toml_text(rng, text, told), errors="replace"
         )
 
-    def _save(self, arrays: dict[str, np.ndarray]) -> None:
-        file = io.BytesIO()
-        np.savez(file, **arrays)
-        (self.files / "trace.npz").write_bytes(file.getvalue())
+    def write(self, data: bytes) -> None:
+        """Write a trace that says this about itself."""
+        self.anew()
+        about = np.frombuffer(data, np.uint8)
+        np.savez(self.files / "trace.npz", **{**self.arrays, "about": about})
 
     def _dump(self, rng: Random) -> None:
         folder = self.files / "trace.npz"
@@ -605,9 +631,9 @@ class TomlFormat(Format):
             suite = load_suite(self.files / "parity.toml")
             Judge.of(suite, Settings())
             for check in suite.checks():
-                check_shown(str(check), "a check's name")
+                check_shown(shown(str(check)), "a check's name")
         except ParityError as error:
-            check_shown(str(error), "a message")
+            check_shown(shown(one_line(str(error))), "a message")
             raise
         self.sound = 1
 

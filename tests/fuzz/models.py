@@ -14,6 +14,8 @@ from random import Random
 from typing import Any
 
 from harness.core.errors import ParityError, SuiteError
+from harness.core.shown import shown
+from harness.core.text import one_line
 from tests.fuzz import changes
 from tests.fuzz.formats import Format
 from tests.fuzz.loop import Trouble, check_shown
@@ -157,7 +159,7 @@ class OnnxFormat(Format):
         from harness.core.foreign_files import bring, lacking, weight_files
 
         path = self.files / "net" / "model.onnx"
-        check_shown(lacking(path, "onnx"), "lacking")
+        check_shown(shown(lacking(path, "onnx")), "lacking")
         code, _ = self.parity(
             "init", str(self.files / "net"), "--into", "suite", "--no-measure"
         )
@@ -265,13 +267,13 @@ class MnnFormat(Format):
         from harness.runtimes.mnn import file
 
         path = self.files / "net.mnn"
-        check_shown(lacking(path, "mnn"), "lacking")
+        check_shown(shown(lacking(path, "mnn")), "lacking")
         file.converted_by(path)
         for read in (file.operators, file.stored, file.content):
             try:
                 found = read(path)
             except ValueError as error:
-                check_shown(str(error), "a message")
+                check_shown(shown(one_line(str(error))), "a message")
                 continue
             self.sound = 1
             if read is file.operators:
@@ -296,24 +298,29 @@ class SafetensorsFormat(Format):
         self.rest = self.lora[8 + size :]
 
     def change(self, rng: Random) -> None:
-        folder = self.anew("net")
-        if rng.random() < 0.25:
-            data = changes.flipped(rng, self.lora)
+        self.anew("net")
+        way = rng.randrange(10)
+        if way < 2:
+            self._write(changes.flipped(rng, self.lora))
+        elif way < 6:
+            pattern = rng.choice(("to_q", ".*attn1", "(a+)+$", "(x|x)*y", "["))
+            told = {"unet.lora_alpha": 8, "unet.alpha_pattern": {pattern: 4}}
+            about = changes.json_text(rng, told)
+            self.put({**self.head, "__metadata__": {"lora_adapter_metadata": about}})
         else:
-            head = json.loads(json.dumps(self.head))
-            if rng.random() < 0.4:
-                told = {"unet.lora_alpha": 8, "unet.alpha_pattern": {"to_q": 4}}
-                about = changes.json_text(rng, told)
-                head["__metadata__"] = {"lora_adapter_metadata": about}
-                text = json.dumps(head)
-            else:
-                text = changes.json_text(rng, head)
-            raw = text.encode("utf-8", "surrogatepass")
-            data = struct.pack("<Q", len(raw)) + raw + self.rest
-        (folder / "model.safetensors").write_bytes(data)
+            self.put(self.head, rng)
         told = {"lora_alpha": 8, "r": 4, "alpha_pattern": {}}
         text = changes.json_text(rng, told)
-        (folder / "adapter_config.json").write_text(text, errors="replace")
+        (self.files / "net" / "adapter_config.json").write_text(text, errors="replace")
+
+    def put(self, head: dict[str, Any], rng: Random | None = None) -> None:
+        """Write a file with this header, changed if there is something to draw by."""
+        text = changes.json_text(rng, head) if rng else json.dumps(head)
+        raw = text.encode("utf-8", "surrogatepass")
+        self._write(struct.pack("<Q", len(raw)) + raw + self.rest)
+
+    def _write(self, data: bytes) -> None:
+        (self.files / "net" / "model.safetensors").write_bytes(data)
 
     def call(self) -> None:
         from dataclasses import replace

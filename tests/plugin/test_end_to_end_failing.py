@@ -111,7 +111,7 @@ def test_a_reader_that_raises_is_named_with_its_picture(misdrawn):
     project, ended = misdrawn
 
     assert ended.has(
-        f"run: reader '{project.path / 'reader.py'}:fails' cannot read picture 0 "
+        f"run: reader '{project.path.name}/reader.py:fails' cannot read picture 0 "
         "('a seven in red ink on white paper'): ValueError: no digit in (16, 16, 3)"
     )
     assert not ended.has("Traceback")

@@ -7,6 +7,7 @@ Whoever presses Ctrl-C several times sees no traceback.
 import json
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -227,3 +228,24 @@ def test_four_quick_ctrl_c_at_the_end_leave_a_whole_report_or_none(quick, after)
     assert started.returncode in {0, 2}
     for path in quick.reports:
         assert json.loads(path.read_text())["cases"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param((*PARITY, "run"), id="command"),
+        pytest.param((*PYTEST, "-m", "parity"), id="pytest"),
+    ],
+)
+def test_a_run_whose_folder_is_removed_could_not_tell(project, command):
+    runs = project.path / "reports" / "runs"
+    with begun(command, project.path) as started:
+        wait_for(started, runs, "*/cases/*.json")
+        (folder,) = runs.iterdir()
+        shutil.rmtree(folder, ignore_errors=True)
+        text, _ = started.communicate(timeout=LIMIT_S)
+
+    assert started.returncode == 2, text
+    assert "Traceback" not in text
+    assert "cases agree" not in text
+    assert "was removed while the run wrote to it" in " ".join(text.split())

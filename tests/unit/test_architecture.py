@@ -1,6 +1,7 @@
 """The code follows the design: which package imports which, and the cost of imports."""
 
 import ast
+import re
 import subprocess
 import sys
 from fnmatch import fnmatch
@@ -193,6 +194,40 @@ def test_nothing_imports_the_commands_of_the_mnn_wheel(module):
     banned = [name for name in imports_of(read(module)) if name.startswith("MNN.tools")]
 
     assert banned == [], "MNN.tools installs packages and posts to a log service."
+
+
+def test_no_script_of_this_repository_calls_the_commands_of_the_mnn_wheel():
+    folders = ("benchmarks", "docs", "fixtures", "tests")
+    scripts = [path for name in folders for path in (ROOT / name).rglob("*.py")]
+    called = re.compile(r"^\s*(from|import) MNN\.tools", re.MULTILINE)
+
+    assert [path for path in scripts if called.search(path.read_text())] == []
+
+
+def unpacking(tree):
+    """Name each call of a tree that unpickles arrays, or unpacks a whole archive.
+
+    ruff knows such calls only by the full names of functions.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in {"extract", "extractall"}:
+            yield f"line {node.lineno}: {node.attr}"
+        if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+            value = node.value
+            if ast.unparse(value) != "False":
+                yield f"line {value.lineno}: allow_pickle"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_nothing_unpickles_arrays_or_unpacks_an_archive_at_once(module):
+    assert [*unpacking(read(module))] == []
+
+
+@pytest.mark.parametrize(
+    "code", ["tar.extractall(x)", "np.load(x, allow_pickle=True)", "f(allow_pickle=y)"]
+)
+def test_such_a_call_is_found(code):
+    assert [*unpacking(ast.parse(code))]
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from harness.core.case import GIVEN, Component, Device, Source, TensorSpec, Variant
 from harness.core.errors import StageError
 from harness.core.program import ended
+from harness.core.received import decode
 from harness.core.runtime import EXACT, resolve, runs_exported, runtime
 
 _ROOT = Path(__file__).parents[3]
@@ -74,7 +73,7 @@ def ask_child(function: str, *arguments: str, timeout_s: float = LIMIT_S) -> Ans
         if done.code:
             return Answer(facts={}, ended=done.words)
         try:
-            facts = json.loads(Path(folder, _ANSWER).read_text(encoding="utf-8"))
+            facts = json.loads(Path(folder, _ANSWER).read_text(encoding="utf-8"))  # noqa: TID251  # our own child's; a number may be NaN
         except FileNotFoundError:  # native code can end a process with exit code 0
             return Answer(facts={}, ended="ended without an answer")
     return Answer(facts=facts, log=done.text)
@@ -103,7 +102,7 @@ def run_on(name: str, told: str) -> dict[str, Any]:
 
     from harness.runtimes.session import open_session
 
-    declared, asked = runtime(name), msgspec.json.decode(told, type=Device)
+    declared, asked = runtime(name), decode(told, Device)
     exported = Path("exported", "model.onnx")
     exported.parent.mkdir()
     exported.write_bytes(_ONE_OPERATOR)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from harness.core.case import Source, TensorSpec
-from harness.recipes.checkpoint import read_object
+from harness.recipes.configuration import read_object
 from harness.recipes.types import Rng, normal
 
 if TYPE_CHECKING:

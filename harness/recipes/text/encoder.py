@@ -6,12 +6,15 @@ root. A task adds its head and names its outputs.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from harness.core.case import Component, ExportSettings, Source, TensorSpec
 from harness.core.errors import SuiteError
+from harness.core.received import DamagedError, leads_inside, read_json
+from harness.core.text import shortened
 from harness.recipes.checkpoint import load_network, option, read_config
 from harness.recipes.types import Options, Signature
 from harness.recipes.wrapper import by_name
@@ -38,6 +41,13 @@ _FROM_PADDING_ON = (
     *("luke", "xmod"),
 )
 """Parts of `model_type` of models whose positions begin after that of padding."""
+
+
+class _Module(msgspec.Struct):
+    """One module of ``modules.json``: its class, and its folder."""
+
+    type: str
+    path: str
 
 
 def is_encoder(source: Source) -> bool:
@@ -89,14 +99,21 @@ def sentence_modules(source: Source) -> list[tuple[str, str]]:
     if not path.is_file():
         return []
     try:
-        listed = json.loads(path.read_text(encoding="utf-8"))
-        return [(m["type"].rpartition(".")[2], m["path"]) for m in listed]
-    except (ValueError, KeyError, TypeError) as error:
+        listed = read_json(path, list[_Module])
+    except (OSError, DamagedError) as error:
         msg = (
-            f"{path} is not as sentence-transformers writes it "
-            f"({type(error).__name__}: {error}); fetch it again."
+            f"{path} is not as sentence-transformers writes it ({error}); fetch it "
+            "again."
         )
         raise SuiteError(msg) from None
+    for one in listed:
+        if one.path and not leads_inside(one.path):
+            msg = (
+                f"{path} names {shortened(one.path, 80)!r}, which is no folder beside "
+                "it; fetch it again."
+            )
+            raise SuiteError(msg)
+    return [(one.type.rpartition(".")[2], one.path) for one in listed]
 
 
 def longest(source: Source) -> int | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.case import Component, Source
 from harness.core.errors import SuiteError
-from harness.recipes.checkpoint import read_object
+from harness.recipes.configuration import read_object
 from harness.recipes.text import encoder
 from harness.recipes.text.sample_texts import SENTENCES, tokenised
 from harness.recipes.types import Drawn, Options, Rng, Signature, Sizes

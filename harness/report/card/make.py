@@ -20,6 +20,7 @@ from harness.core.pipeline import MIXED
 from harness.core.private import without_paths
 from harness.core.record import OUTPUTS, CaseRecord, Row
 from harness.core.runtime import runtime
+from harness.core.shown import written
 from harness.core.text import few, in_floors
 from harness.engine.engine import Engine
 from harness.judge.case import CaseVerdict
@@ -35,6 +36,7 @@ from harness.report.card.form import (
     Output,
     save_card,
 )
+from harness.report.markdown import cell, word
 from harness.report.run_facts import RunFacts
 from harness.runtimes.target import bundle_run
 from harness.runtimes.target.form import read_bundle, refused
@@ -102,7 +104,7 @@ def write_card(
         arrays="",
     )
     signed = save_card(card, arrays, folder)
-    text = "".join(f"{line}\n" for line in _lines(card, signed))
+    text = "".join(f"{written(line, lines=False)}\n" for line in _lines(card, signed))
     (folder / TEXT).write_text(text, encoding="utf-8")
     return card, signed
 
@@ -268,16 +270,16 @@ def _lines(card: Card, signed: str) -> Iterator[str]:
     yield "| way to run | result | bound used | runtime | file |"
     yield "|---|---|---|---|---|"
     for case in card.cases:
-        used = "–" if case.used is None else f"{case.used:.0%}: {case.bound}"
-        what = case.result if case.passed else f"**{case.result}**"
+        used = "–" if case.used is None else f"{case.used:.0%}: {cell(case.bound)}"
+        what = cell(case.result) if case.passed else f"**{cell(case.result)}**"
         files = "; ".join(
             f"`{one.sha256[:12]}` {one.size_bytes / 1000:,.0f} KB" for one in case.files
         )
-        runs = " ".join(filter(None, (case.version, case.device)))
+        runs = cell(" ".join(filter(None, (case.version, case.device))))
         yield f"| `{case.case}` | {what} | {used} | {runs} | {files} |"
     yield ""
     for gap in card.gaps:
-        yield f"- Known gap: {gap}"
+        yield f"- Known gap: {word(gap)}"
     if card.gaps:
         yield ""
     for name, text in card.facts:

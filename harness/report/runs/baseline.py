@@ -10,6 +10,7 @@ repository can keep. The same run, accepted with the same words, gives the same 
 from __future__ import annotations
 
 import lzma
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -47,6 +48,9 @@ from harness.report.runs.times import is_disturbed
 
 SCHEMA = 2
 SUFFIX = ".json.xz"
+
+_LONGEST = 100
+_NAME = re.compile(rf"\w[\w .+@-]{{0,{_LONGEST - 1}}}")
 
 MOST_BYTES = 256 << 20
 """Largest size of a baseline, unpacked; 65,000 rows have 9 MB."""
@@ -104,8 +108,12 @@ def accept(
             are missing and no reason is given.
 
     """
-    if not name or Path(name).name != name:
-        msg = f"a baseline is a file of its folder, and {name!r} is no file's name."
+    # The name may be that of a folder in a run of somebody else.
+    if Path(name).name != name or not _NAME.fullmatch(name):
+        msg = (
+            f"a baseline is a file of its folder, and {name[:_LONGEST]!r} is no file's "
+            "name; give another with --name."
+        )
         raise ParityError(msg)
     if not who.strip():
         msg = (

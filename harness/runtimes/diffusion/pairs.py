@@ -16,13 +16,15 @@ from typing import Any
 import numpy as np
 
 from harness.core.case import Device
-from harness.core.errors import StageError
+from harness.core.errors import StageError, StoreError
 from harness.core.outcome import Outcome
 from harness.core.pipeline import PAIRS, Pipeline
+from harness.core.received import DamagedError
 from harness.engine.keys import drawing_inputs_key, drawing_key
 from harness.engine.store import Store
 from harness.judge.distribution import READ, Conclusion, verdict_of, worst_of
 from harness.measure.pictures import eight_bits, png, side_by_side
+from harness.measure.received_arrays import Arrays
 from harness.runtimes.diffusion.draw import PipelineParts, app_parts, assemble, draw
 from harness.runtimes.diffusion.inputs import (
     PipelineInputs,
@@ -175,7 +177,7 @@ def _reference(
             parts = replace(parts, networks=low)
             pipe = assemble(together, stored, parts)
             made["yardstick"] = draw(pipe, together, stored)
-        np.savez(folder / "pictures.npz", **made)
+        np.savez(folder / "pictures.npz", allow_pickle=False, **made)
         return {}
 
     key = {**drawing_inputs_key(together), "seeds": seeds, "check": PAIRS}
@@ -183,12 +185,16 @@ def _reference(
     texts: Any = entry.meta["texts"]
     key = drawing_key(together, entry, device)
     key |= {"check": PAIRS, "yardstick": together.yardstick}
-    with np.load(store.make("drawing", key, build).path / "pictures.npz") as arrays:
-        return Drawn(
-            inputs=load_inputs(entry.path, texts),
-            expected=arrays["expected"],
-            yardstick=arrays.get("yardstick"),
-        )
+    drawn = store.make("drawing", key, build)
+    try:
+        with Arrays(drawn.file("pictures.npz")) as arrays:
+            expected, yardstick = arrays["expected"], arrays.get("yardstick")
+    except (OSError, DamagedError, KeyError) as error:
+        msg = f"{drawn.path} holds no readable pictures: {error}. "
+        raise StoreError(msg + "Run `parity store verify`.") from error
+    return Drawn(
+        inputs=load_inputs(entry.path, texts), expected=expected, yardstick=yardstick
+    )
 
 
 def _together(pairs: Sequence[Pipeline]) -> Pipeline:

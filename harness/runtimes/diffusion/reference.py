@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,10 @@ import numpy as np
 import torch
 
 from harness.core.case import Device
+from harness.core.errors import StoreError
 from harness.core.pipeline import Pipeline
+from harness.core.received import DamagedError
+from harness.measure.received_arrays import Arrays
 from harness.runtimes.diffusion.draw import PipelineParts, assemble, draw
 from harness.runtimes.diffusion.inputs import PipelineInputs
 from harness.runtimes.diffusion.networks import (
@@ -33,10 +35,11 @@ from harness.runtimes.diffusion.schedule import (
     settings_of,
     state_of,
 )
+from harness.runtimes.diffusion.states import load_states, save_states
 from harness.runtimes.pytorch.program import in_float32
 
 _ARRAYS = "reference.npz"
-_STATES = "states.pt"
+_PLAIN = ("timesteps", "predictions", "latents", "pictures")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,11 +250,8 @@ def record(
         **{f"schedule.{name}": value for name, value in schedule.items()},
         **{f"floors.{name}": value for name, value in floors.items()},
     }
-    np.savez(folder / _ARRAYS, **named)
-    # On a full disk, PyTorch's own writer aborts the process and says nothing.
-    written = BytesIO()
-    torch.save(steps.states, written)
-    (folder / _STATES).write_bytes(written.getbuffer())
+    save_states(steps.states, named, folder)
+    np.savez(folder / _ARRAYS, allow_pickle=False, **named)
     return {"seen": denoiser_of(networks).seen, "settings": settings_of(pipe.scheduler)}
 
 
@@ -299,10 +299,20 @@ def _floors(
 
 
 def load_reference(folder: Path, meta: Mapping[str, Any]) -> Reference:
-    """Read the files that `record` wrote; `meta` is the mapping that it returned."""
-    with np.load(folder / _ARRAYS) as arrays:
-        named = {name: arrays[name] for name in arrays.files}
-    states = torch.load(folder / _STATES, weights_only=True)
+    """Read the files that `record` wrote; `meta` is the mapping that it returned.
+
+    Raises:
+        StoreError: A file is damaged.
+
+    """
+    try:
+        with Arrays(folder / _ARRAYS) as arrays:
+            named = dict(arrays)
+        states = load_states(named, folder)
+        plain = {name: named[name] for name in _PLAIN}
+    except (OSError, DamagedError, KeyError) as error:
+        msg = f"{folder} holds no readable drawing: {error}. Run `parity store verify`."
+        raise StoreError(msg) from error
 
     def of(prefix: str) -> dict[str, np.ndarray]:
         return {
@@ -311,13 +321,12 @@ def load_reference(folder: Path, meta: Mapping[str, Any]) -> Reference:
             if name.startswith(prefix)
         }
 
-    plain = {name: value for name, value in named.items() if "." not in name}
     return Reference(
         schedule=of("schedule."),
         conditions=of("conditions."),
         settings=meta["settings"],
         seen=tuple(meta["seen"]),
-        states=tuple(states),
+        states=states,
         floors=of("floors."),
         **plain,
     )

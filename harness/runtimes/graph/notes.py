@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import Any
-
-import onnx
+from typing import TYPE_CHECKING, Any
 
 from harness.core.private import public
+
+if TYPE_CHECKING:
+    import onnx
 
 _public = lru_cache(maxsize=4096)(public)  # a module's calls stand beside many nodes
 

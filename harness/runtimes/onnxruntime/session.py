@@ -323,7 +323,7 @@ class OrtSession(AbstractContextManager["OrtSession"]):
 def _spent(profile: Path, optimised: Path) -> Iterator[Spent]:
     """Yield the time of each node of the `optimised` graph, which really ran."""
     took: dict[str, list[float]] = {}
-    for event in json.loads(profile.read_text(encoding="utf-8")):
+    for event in json.loads(profile.read_text(encoding="utf-8")):  # noqa: TID251  # ONNX Runtime wrote it here just now
         name = event.get("name", "")
         if event.get("cat") == "Node" and name.endswith(_KERNEL):
             took.setdefault(name.removesuffix(_KERNEL), []).append(event["dur"] / 1e6)

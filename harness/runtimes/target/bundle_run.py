@@ -109,10 +109,10 @@ class BundleTrace:
 
 def run(folder: Path, driver: Any) -> Tuple[BundleTrace, Dict[str, Any]]:
     """Make a bundle's calls with a driver; return the values and the bundle's facts."""
-    said = json.loads(folder.joinpath(CALLS).read_text(encoding="utf-8"))
+    said = json.loads(folder.joinpath(CALLS).read_text(encoding="utf-8"))  # noqa: TID251  # a device has numpy alone
     if said["format"] != FORMAT:
         sys.exit("This bundle has another format; make it again with `parity bundle`.")
-    feeds = np.load(str(folder / FEEDS), allow_pickle=False)
+    feeds = np.load(str(folder / FEEDS), allow_pickle=False)  # noqa: TID251  # as above
     for name, digest in said["files"].items():
         seen = hashlib.sha256()
         # A phone may have less memory free than the file is large.
@@ -175,7 +175,7 @@ def native_log() -> Iterator[List[str]]:
 
 def load_driver(file: Path) -> Any:
     """Return the driver in a file. Modules beside the file are not imported."""
-    spec = importlib.util.spec_from_file_location("driver", str(file))
+    spec = importlib.util.spec_from_file_location("driver", str(file))  # noqa: TID251  # the driver that came with this script
     assert spec is not None  # noqa: S101  # the file's name ends in .py
     assert spec.loader is not None  # noqa: S101  # as above
     module = importlib.util.module_from_spec(spec)

@@ -100,9 +100,12 @@ def test_a_text_without_a_secret_is_as_it_was(text):
 
 def test_the_value_of_a_secret_variable_is_in_no_text(monkeypatch):
     monkeypatch.setenv("OUR_API_KEY", PLANTED)
+    monkeypatch.setenv("PWD", "/place/of/work")
+    monkeypatch.setenv("DB_PWD", "/run/key/file")
     private._of_environment.cache_clear()
     try:
-        assert without_secrets(f"HTTP 403 for key {PLANTED}!") == "HTTP 403 for key …!"
+        text = "HTTP 403 in /place/of/work, /run/key/file for key {}!"
+        assert without_secrets(text.format(PLANTED)) == text.format("…")
     finally:
         monkeypatch.undo()
         private._of_environment.cache_clear()

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from harness.core.errors import StoreError
 from harness.core.probes import Kind, Probe, load_probes, save_probes
 
 PROBES = tuple(
@@ -34,5 +35,5 @@ def test_an_unknown_kind_is_not_read(tmp_path):
     rows[0]["kind"] = "guess"
     (tmp_path / "probes.json").write_text(json.dumps(rows), encoding="utf-8")
 
-    with pytest.raises(ValueError, match="guess"):
+    with pytest.raises(StoreError, match="guess"):
         load_probes(tmp_path / "probes.json")

@@ -12,6 +12,7 @@ import pytest
 
 from harness.core.case import Case, Device, ExportSettings, Sample, Variant
 from harness.core.entry import Entry
+from harness.core.kinds import PROGRAM
 from harness.core.outcome import Outcome
 from harness.core.record import LAYERS, OUTPUTS, Row, load_record, save_record
 from harness.engine import worker_pool
@@ -198,7 +199,7 @@ def test_further_inputs_are_measured_as_if_they_had_been_there_at_first(
             record = one.run(asked(samples=(sample,)))
             assert record.failure is None, record.failure
             rows += record.rows
-            programs = [e.path for e in store.entries() if e.kind == "program"]
+            programs = [e.path for e in store.entries() if e.kind == PROGRAM]
             kept.append({file: file.stat().st_mtime_ns for file in programs})
 
     def by_value(rows):
@@ -221,7 +222,7 @@ def test_a_program_that_cannot_be_read_is_exported_again(source, tmp_path):
             record = engine.run(asked(samples=(sample,)))
             assert record.failure is None, record.failure
             for entry in store.entries():
-                if entry.kind == "program":
+                if entry.kind == PROGRAM:
                     entry.check()  # the further export is kept in its place
                     (file,) = entry.path.glob("*.pt2")
                     file.write_bytes(file.read_bytes()[::-1])
@@ -340,12 +341,12 @@ def test_a_damaged_artifact_is_not_run(source, tmp_path):
     asked = case(component, "mnn", ExportSettings(attention="eager"))
     with Engine(Store(root=tmp_path), LIMITS) as engine:
         sound = engine.run(asked)
-        (weights,) = tmp_path.glob("**/model.mnn.weight")
+        (weights,) = tmp_path.glob("v1/**/model.mnn.weight")
         data = weights.read_bytes()
         weights.chmod(0o644)
         weights.write_bytes(data[:-64])
         made_again = engine.run(asked)
-        (weights,) = tmp_path.glob("**/model.mnn.weight")
+        (weights,) = tmp_path.glob("v1/**/model.mnn.weight")
         restored = weights.read_bytes()
         weights.chmod(0o644)
         weights.write_bytes(bytes(byte ^ 1 for byte in data))

@@ -33,6 +33,9 @@ def test_a_variant_names_what_the_excerpt_has(tmp_path, case, flags, renamed, le
         variant=replace(whole.variant, flags=flags, files=files),
     )
     meta = {
+        "given": {"x0": "x0"},
+        "begins": ["x0"],
+        "nodes": 1,
         "inputs": [["x0", [2, 8], "float32"]],
         "outputs": [["v9", [2, 8], "float32"]],
         "kept": {"conv": "v3", "Softmax": "Softmax"},

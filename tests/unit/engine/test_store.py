@@ -21,6 +21,7 @@ from harness.core.digest import digest_file, digest_tree, digest_value
 from harness.core.entry import Entry
 from harness.core.errors import SpecError, StoreError
 from harness.core.kinds import PROGRAM
+from harness.engine.run import open_store
 from harness.engine.store import Store, limit_bytes, local_root, stored_bytes
 from tests.places import ROOT
 
@@ -811,6 +812,19 @@ def test_a_program_that_another_user_owns_is_not_found(store, what):
     os.chown(OPENED[what](entry), 12_345, 12_345)
 
     assert store.find(PROGRAM, KEY) is None
+
+
+def test_it_is_said_once_that_others_can_write_to_a_store(store, capsys):
+    store.make("onnx", KEY, build)
+    open_store(str(store.root))
+    assert capsys.readouterr().err == ""
+    shared = shutil.copytree(store.root, store.root.with_name("shared"))
+    shared.chmod(0o777)
+
+    for _ in range(2):
+        open_store(str(shared))
+
+    assert capsys.readouterr().err.count(f"can write to the store at {shared}") == 1
 
 
 def test_what_is_data_is_found_where_others_can_write(store):

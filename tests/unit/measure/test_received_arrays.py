@@ -42,9 +42,9 @@ def test_an_array_file_that_holds_no_such_numbers_is_one_clause(
 
 
 def test_arrays_are_read_by_name_with_their_dtypes_and_shapes(tmp_path):
-    arrays = {
+    arrays: dict[str, np.ndarray] = {
         "a": np.arange(6.0).reshape(2, 3),
-        "scalar": np.float32(3),
+        "scalar": np.array(3, np.float32),
         "empty": np.zeros((0, 3)),
         "by column": np.asfortranarray(np.arange(6).reshape(2, 3)),
         "mask": np.array([True, False]),

@@ -1,6 +1,8 @@
 """`harness.measure.trace`: values on disk are equal to the recorded values."""
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -113,12 +115,29 @@ def test_a_trace_of_nothing_can_be_opened(tmp_path):
     assert list(open_trace(tmp_path)) == []
 
 
+def slot(**changes: Any) -> Callable[[Path], object]:
+    """Return what writes an index of one value with something wrong in it."""
+    told = {"dtype": "float32", "shape": [2], "offset_bytes": 0} | changes
+    return lambda folder: (folder / INDEX).write_text(json.dumps({"conv": told}))
+
+
 @pytest.mark.parametrize(
     "spoil",
     [
         pytest.param(lambda folder: (folder / INDEX).unlink(), id="no-index"),
         pytest.param(lambda folder: (folder / VALUES).unlink(), id="no-values"),
         pytest.param(lambda folder: (folder / INDEX).write_text("{"), id="no-json"),
+        pytest.param(slot(shape=[-1]), id="negative-size"),
+        pytest.param(slot(shape=3), id="no-shape"),
+        pytest.param(slot(offset_bytes=-8), id="negative-offset"),
+        pytest.param(slot(offset_bytes="8"), id="text-for-a-number"),
+        pytest.param(slot(dtype="object"), id="objects"),
+        pytest.param(slot(dtype="i4,i4"), id="parts"),
+        pytest.param(slot(dtype="nonsense"), id="no-dtype"),
+        pytest.param(slot(floor_rms=-1.0), id="negative-floor"),
+        pytest.param(
+            lambda folder: (folder / INDEX).write_text("[" * 100_000), id="too-deep"
+        ),
     ],
 )
 def test_what_cannot_be_read_says_what_to_do(recorded, spoil):

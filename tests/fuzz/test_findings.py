@@ -1,0 +1,271 @@
+"""What fuzzers have found, as cases: one value of a healthy file is another one.
+
+Each was a traceback, or worse, in the version whose fuzzers found it. The healthy files
+are those of a real run, so the first case takes some seconds.
+"""
+
+import json
+import lzma
+import tempfile
+from contextlib import suppress
+from random import Random
+
+import pytest
+
+from harness.core.errors import ParityError
+from tests.fuzz import agents, formats, models
+from tests.fuzz.loop import Trouble, check_shown
+from tests.fuzz.test_fuzz import healthy  # noqa: F401  # a fixture
+from tests.watch import watched
+
+DEEP = "[" * 5000 + "]" * 5000
+HUGE = "1" + "0" * 400
+
+VALUES = {
+    "report": [
+        ("suites.0.files", "3"),
+        ("suites.0.path", '"/x"'),
+        ("environment", "[]"),
+        ("environment.packages", '{"a": 3}'),
+        ("verdicts.0.suite", '"/elsewhere"'),
+        ("verdicts.0.reason", '"\\u001b]0;title\\u0007"'),
+        ("verdicts.0.outcome", '"no such"'),
+        ("cases.0.contract", '[{"x": 1}]'),
+        ("cases.0.graphs", '[{"x": 1}]'),
+        ("cases.0.rows.sample", "[]"),
+        ("cases.0.rows.probe", "[99999]"),
+        ("cases.0.took_s", '{"onnx": null}'),
+        ("cases.0.ran", "3"),
+        ("benchmarks", '[{"case": 3}]'),
+        ("id", DEEP),
+        ("id", HUGE),
+        ("id", '"../../outside/x"'),
+    ],
+    "baseline": [
+        ("accepted", "null"),
+        ("accepted.when", '"yesterday"'),
+        ("accepted.who", '"\\u001b[2J"'),
+        ("cases.0.rows.probe", "[-1]"),
+        ("verdicts", "{}"),
+        ("id", DEEP),
+    ],
+    "card": [
+        ("format", HUGE),
+        ("format", "null"),
+        ("cases", DEEP),
+        ("cases.0.case", '"a\\u0007b"'),
+        ("cases.0.case", f'"{"x" * 5000}"'),
+        ("cases.0.files.0.name", '"../../outside/there"'),
+        ("cases.0.files.0.name", '"numpy.py"'),
+        ("cases.0.outputs.0.floor_rms", '"NaN"'),
+        ("cases.0.bundle", '"[]"'),
+    ],
+    "trace": [
+        ("case", "null"),
+        ("samples", "[]"),
+        ("entries", "null"),
+        ("files", '{"model.onnx": 3}'),
+        ("log", "3"),
+        ("settings", "3"),
+        ("values", "null"),
+        ("values.0", "{}"),
+        ("values.0.array", '"about"'),
+        ("values.0.shape", "[35184372088832]"),
+        ("values.0.sketched", '"yes"'),
+        ("name", DEEP),
+    ],
+}
+
+
+def placed(text, path, value):
+    """JSON in which the value at a path is another text."""
+    told = json.loads(text)
+    *parents, last = path.split(".")
+    inner = told
+    for key in parents:
+        inner = inner[int(key) if isinstance(inner, list) else key]
+    inner[int(last) if isinstance(inner, list) else last] = "@value@"
+    return json.dumps(told).replace('"@value@"', value)
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """The folders that a format works in; all that is temporary goes there too."""
+    for name in ("in", "outside", "work", "tmp", "home"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "outside" / "there").write_text("as it was")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setenv("PARITY_STORE", str(tmp_path / "home" / "store"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    return tmp_path
+
+
+@pytest.fixture
+def opened(healthy, place):  # noqa: F811  # the fixture
+    """A format by name, ready to write a file and have it read."""
+
+    def made(name):
+        kinds = formats.formats()
+        form = kinds[name](healthy, place)
+        form.begin()
+        form.change(Random(name))
+        form.is_dump = False
+        return form
+
+    return made
+
+
+def read(form, place, draws=6):
+    """Have a file read by some of the commands; each does what it may."""
+    for draw in range(draws):
+        form.rng = Random(draw)
+        with (
+            watched(*form.writable, place / "tmp", place / "home") as seen,
+            suppress(*form.allowed),
+        ):
+            form.call()
+        assert seen.strange == []
+    assert (place / "outside" / "there").read_text() == "as it was"
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "value"),
+    [(name, *one) for name, cases in VALUES.items() for one in cases],
+    ids=lambda text: text[:30],
+)
+def test_one_other_value_ends_in_a_sentence(opened, place, name, path, value):
+    form = opened(name)
+    seeds = {"report": "told", "baseline": "kept", "trace": "about"}
+    told = form.signed["card"] if name == "card" else getattr(form, seeds[name])
+    form.write(placed(json.dumps(told), path, value).encode())
+
+    read(form, place)
+
+
+def test_a_baseline_that_unpacks_to_more_than_any_has_is_refused_at_once(opened, place):
+    form = opened("baseline")
+    form.write_packed(lzma.compress(b" " * (300 << 20), preset=0))
+
+    read(form, place, draws=2)
+
+
+def test_a_pipe_in_a_dump_is_not_waited_for(opened, place):
+    form = opened("trace")
+    form.is_dump = True
+    form.anew()
+    (form.files / "trace.npz").mkdir()
+    formats.os.mkfifo(form.files / "trace.npz" / "pipe.npy")
+
+    read(form, place, draws=1)
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("unet/config.json", '{"in_channels": NaN}'),
+        ("unet/config.json", DEEP),
+        ("unet/config.json", '{"block_out_channels": 3}'),
+        ("unet/config.json", '{"down_block_types": [null, 3]}'),
+        ("vae/config.json", '{"block_out_channels": []}'),
+        ("vae/config.json", '{"_class_name": ["\\u001b[2J"]}'),
+        ("vae/config.json", f'{{"latent_channels": {HUGE}}}'),
+        ("scheduler/scheduler_config.json", '{"_class_name": null}'),
+        ("scheduler/scheduler_config.json", "{"),
+        ("scheduler/scheduler_config.json", "[]"),
+        ("model_index.json", '{"../../x": ["diffusers", "X"]}'),
+        ("model_index.json", f'{{"{"x" * 300}": ["diffusers", "X"]}}'),
+        ("tokenizer/tokenizer_config.json", DEEP),
+    ],
+    ids=lambda text: text[:30],
+)
+def test_a_configuration_ends_in_a_sentence(opened, place, file, text):
+    form = opened("checkpoint")
+    home = form.anew("net")
+    for path in form.homes["digits"].rglob("*"):
+        into = home / path.relative_to(form.homes["digits"])
+        if path.is_file() and path.suffix in {".json", ".txt", ".safetensors"}:
+            into.parent.mkdir(parents=True, exist_ok=True)
+            into.symlink_to(path)
+    (home / file).unlink()
+    (home / file).write_text(text)
+
+    read(form, place, draws=1)
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        "[" * 5000,
+        '{"unet.alpha_pattern": {"(a+)+$": 4}}',
+        '{"unet.alpha_pattern": {"(": 4}}',
+        '{"unet.alpha_pattern": {"a*a*a*a*a*": 4}}',
+        '{"unet.lora_alpha": "x"}',
+        '{"unet.lora_alpha": NaN}',
+    ],
+)
+def test_what_a_lora_says_of_its_scale_ends_in_a_sentence(opened, about):
+    form = opened("safetensors")
+    head = {**form.head, "__metadata__": {"lora_adapter_metadata": about}}
+    form.put(head)
+
+    with pytest.raises(ParityError, match=r"What the header of .* cannot be read"):
+        form.call()
+
+
+def test_halves_of_a_lora_that_cannot_be_multiplied_are_refused(opened):
+    """Their product would have 10^10 numbers before its shape is looked at."""
+    form = opened("safetensors")
+    pairs = [key for key in form.head if "lora_A" in key or ".down." in key]
+    head = dict(form.head)
+    for key in pairs:
+        rows, width = head[key]["shape"]
+        head[key] = {**head[key], "shape": [width, rows]}
+    form.put(head)
+
+    with pytest.raises(ParityError, match="does not have in that shape"):
+        form.call()
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        '{"head": {"done": {}}, "arrays": []}',
+        '{"head": {"done": null}, "arrays": []}',
+        '{"head": [], "arrays": []}',
+        '{"head": {"done": {}}}',
+        '{"head": {"failed": "\\u001b[2J"}, "arrays": []}',
+        '{"head": {"value": "a"}, "arrays": [["a", "<f4", [35184372088832]]]}',
+        '{"head": {"value": "a"}, "arrays": [["a", "|O", [2]]]}',
+        '{"head": {"value": "a"}, "arrays": [["a", "<f4", [-2]]]}',
+        DEEP,
+    ],
+    ids=lambda text: text[:80],
+)
+def test_a_frame_of_a_target_ends_in_a_sentence(opened, place, told):
+    form = opened("target")
+    text = told.encode()
+    data = agents.struct.pack(">I", len(text)) + text
+    ready = f"\n{agents.agent.READY} 3.11\n".encode()
+    (form.files / "sent").write_bytes(ready + data)
+
+    read(form, place, draws=1)
+
+
+@pytest.mark.parametrize("number", ["18446744073709551616", "1e999", "nan", "-1"])
+def test_a_number_of_samples_that_nobody_has_ends_in_a_sentence(opened, place, number):
+    form = opened("toml")
+    text = form.texts["parity.toml"].replace("realistic = 1", f"realistic = {number}")
+    (form.files / "parity.toml").write_text(text)
+
+    read(form, place, draws=1)
+
+
+def test_a_text_that_steers_a_terminal_is_found():
+    with pytest.raises(Trouble, match="title"):
+        check_shown("\x1b]0;title\x07", "a test")
+
+
+def test_the_formats_are_those_of_the_table():
+    assert tuple(formats.formats()) == formats.NAMES
+    assert models.SafetensorsFormat.name in formats.NAMES
