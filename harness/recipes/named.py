@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from harness.core.case import Source
-from harness.core.entry import is_plain_name
 from harness.core.errors import SuiteError
+from harness.core.received import leads_inside
 from harness.recipes.checkpoint import SAFETENSORS, read_config, read_index
 from harness.recipes.text.encoder import is_encoder, sentence_modules
 from harness.recipes.tokenizer import NO_TOKENIZER, lacking_vocabulary
@@ -85,7 +85,7 @@ def _named(source: Source) -> list[str]:
         for name, entry in index.items()
         if isinstance(entry, list)
         and not name.startswith("_")
-        and is_plain_name(name)  # no pipeline calls a part otherwise
+        and leads_inside(name)  # no pipeline calls a part otherwise
         and len(entry) == 2  # noqa: PLR2004  # a library and a class
         and all(
             isinstance(word, str) and word.lower() not in _NOTHING for word in entry
