@@ -17,6 +17,8 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pytest_benchmark.fixture import BenchmarkFixture
+
     from harness.commands.bench.pytest_items import BenchSession, Timed
     from harness.commands.pytest_session import ParitySession
     from harness.suite.shards import ShardCases
@@ -82,6 +84,9 @@ def pytest_configure(config: pytest.Config) -> None:
             "pytest-xdist waits for one case at a time; leave out -n."
         )
         raise pytest.UsageError(msg)
+    is_there = config.pluginmanager.hasplugin("benchmark")
+    benches = _Benches() if is_there else _NoBenches()
+    config.pluginmanager.register(benches, "parity-benches")
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Reports(config), "parity-reports")
         if "parity" in config.option.markexpr.split():
@@ -184,9 +189,33 @@ def parity(request: pytest.FixtureRequest) -> ParityCheck:
     return ParityCheck(request)
 
 
-@pytest.fixture
-def parity_bench(request: pytest.FixtureRequest) -> Callable[[Timed], None]:
-    """Time a subject with pytest-benchmark: ``parity_bench(timed)``."""
+class _Benches:
+    """The fixture of benchmarks, which asks for pytest-benchmark's own.
+
+    pytest-benchmark finds its tests by the fixtures that they ask for when they are
+    collected: its options to skip them, or to run nothing else, look at no others.
+    """
+
+    @pytest.fixture
+    def parity_bench(
+        self, request: pytest.FixtureRequest, benchmark: BenchmarkFixture
+    ) -> Callable[[Timed], None]:
+        """Time a subject with pytest-benchmark: ``parity_bench(timed)``."""
+        return _timer(request, benchmark)
+
+
+class _NoBenches:
+    """The fixture of benchmarks where pytest-benchmark is not there; it says so."""
+
+    @pytest.fixture
+    def parity_bench(self, request: pytest.FixtureRequest) -> Callable[[Timed], None]:
+        """Fail with the package that is missing: ``parity_bench(timed)``."""
+        return _timer(request, None)
+
+
+def _timer(
+    request: pytest.FixtureRequest, benchmark: BenchmarkFixture | None
+) -> Callable[[Timed], None]:
     from harness.commands.bench.pytest_items import BenchSession
     from harness.commands.pytest_session import settings_of
 
@@ -197,7 +226,7 @@ def parity_bench(request: pytest.FixtureRequest) -> Callable[[Timed], None]:
 
     def time(timed: Timed) -> None:
         __tracebackhide__ = True
-        session.report(timed, request)
+        session.report(timed, benchmark)
 
     return time
 

@@ -1,10 +1,8 @@
 """Files of arrays that declare far more numbers than they have bytes."""
 
 import io
-import os
 import subprocess
 import sys
-import threading
 import zipfile
 import zlib
 
@@ -37,21 +35,27 @@ def add_zeros(archive, name, shape, dtype="<f4"):
     added.compress_type, added.file_size = zipfile.ZIP_DEFLATED, len(head) + size
 
 
+# A process begins with the memory of the one that starts it, so a small one does.
+STARTER = f"""
+import resource, subprocess, sys
+done = subprocess.run(sys.argv[1:], stderr=subprocess.STDOUT, timeout={LIMIT_S})
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+sys.exit(done.returncode)
+"""
+
+
 def measured(command, folder):
     """Run a command; return its exit code, its words and its largest memory in bytes.
 
     The memory is that of the largest of the process and those that it waited for.
     """
-    with (folder / "said").open("w+b") as said:
-        popen = subprocess.Popen(
-            [*map(str, command)], cwd=folder, stdout=said, stderr=said
-        )
-        limit = threading.Timer(LIMIT_S, popen.kill)
-        limit.start()
-        _, status, used = os.wait4(popen.pid, 0)
-        limit.cancel()
-        popen.returncode = os.waitstatus_to_exitcode(status)
-        said.seek(0)
-        text = said.read().decode()
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", STARTER, *map(str, command)],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    *lines, peak = done.stdout.splitlines()
     unit = 1 if sys.platform == "darwin" else 1024
-    return popen.returncode, text, used.ru_maxrss * unit
+    return done.returncode, "\n".join(lines), int(peak) * unit

@@ -107,6 +107,8 @@ class ParitySession:
         self._config.add_cleanup(stopped.close)
         suites: dict[str, list[Check]] = {}
         for item in items:
+            if item.get_closest_marker("skip"):
+                continue  # such as every other test than benchmarks
             if check := check_of(item):
                 suites.setdefault(path_of(check.suite), []).append(check)
         for path, checks in suites.items():

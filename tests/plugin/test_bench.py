@@ -137,7 +137,6 @@ def test_pytest_benchmark_times_each_file_in_a_group_of_the_component(timed):
             "do not run under pytest-xdist",
             id="child-of-a-worker",
         ),
-        pytest.param("", ("--benchmark-disable",), "is switched off", id="disabled"),
         pytest.param(
             "", ("-p", "no:benchmark"), "pytest-benchmark, which is", id="left-out"
         ),
@@ -153,6 +152,51 @@ def test_where_nothing_would_be_reported_it_fails_and_says_so(
     )
 
     assert not list(timed.path.glob("reports/runs/*"))
+
+
+EAGER = ("-m", "parity and bench", "-k", "eager")
+
+
+@pytest.mark.parametrize(
+    ("words", "ended"),
+    [
+        pytest.param(("--benchmark-only",), "1 passed", id="only"),
+        pytest.param(("--benchmark-disable",), "1 passed", id="disable"),
+        pytest.param(("--benchmark-skip",), "1 skipped", id="skip"),
+    ],
+)
+def test_options_of_pytest_benchmark_choose_benchmarks(timed, words, ended):
+    timed.run(*PYTEST, *EAGER, *words).check(0, ended)
+
+
+def test_benchmarks_alone_run_no_case(timed):
+    timed.run(*PYTEST, "-k", "eager or test_parity", "--benchmark-only").check(
+        0, "1 passed"
+    )
+
+    assert not list(timed.path.glob("reports/runs/*"))
+
+
+def test_a_skipped_benchmark_loads_nothing(timed):
+    (timed.path / "checkpoint").rename(timed.path / "gone")
+
+    timed.run(*PYTEST, *EAGER, "--benchmark-skip").check(0, "1 skipped")
+
+
+def test_a_mark_of_the_test_names_the_group(timed):
+    page = timed.path / "test_bench.py"
+    page.write_text(
+        page.read_text().replace(
+            "@pytest.mark.bench\n",
+            "@pytest.mark.bench\n@pytest.mark.benchmark(group='own', min_rounds=7)\n",
+        )
+    )
+
+    timed.run(*PYTEST, *EAGER, "--benchmark-json=b.json").check(0)
+
+    (told,) = json.loads((timed.path / "b.json").read_text())["benchmarks"]
+    assert told["group"] == "own"
+    assert told["stats"]["rounds"] >= 7
 
 
 def test_a_missing_runtime_that_is_required_fails(timed):

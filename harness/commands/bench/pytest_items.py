@@ -35,6 +35,7 @@ from harness.suite.suite import Suite
 
 if TYPE_CHECKING:
     from _pytest.mark.structures import ParameterSet
+    from pytest_benchmark.fixture import BenchmarkFixture
 
     from harness.commands.bench.rounds import Bench
     from harness.core.settings import Settings
@@ -42,10 +43,6 @@ if TYPE_CHECKING:
 _XDIST = (
     "benchmarks do not run under pytest-xdist: workers would take each other's cores, "
     "and pytest-benchmark is switched off there. Run it again with -n 0."
-)
-_SWITCHED_OFF = (
-    "pytest-benchmark is switched off (--benchmark-disable), so nothing would be "
-    "reported; leave the option out, or leave the benchmarks out with -m."
 )
 _LACKING = (
     "benchmarks are reported by pytest-benchmark, which is not installed or is left "
@@ -82,9 +79,15 @@ class BenchSession:
         self._settings = settings
         self._benches: dict[str, Bench] = {}
 
-    def report(self, timed: Timed, request: pytest.FixtureRequest) -> None:
-        """Let pytest-benchmark time a subject, with pytest-benchmark's own options."""
+    def report(self, timed: Timed, benchmark: BenchmarkFixture | None) -> None:
+        """Let pytest-benchmark time a subject, with pytest-benchmark's own options.
+
+        If an option switches it off, it runs the subject once and times nothing.
+        `benchmark` is its fixture; None where it is not there.
+        """
         __tracebackhide__ = True
+        if benchmark is None:
+            pytest.fail(_LACKING, pytrace=False)
         self._refuse()
         subject = timed.subject
         if not subject.is_eager and missing(subject.case):
@@ -95,10 +98,10 @@ class BenchSession:
         bench = self._bench(timed.suite)
         try:
             turn = bench.turn(subject, BenchPlan())
-            group = f"{subject.case.subject}, {turn.device.threads} threads"
-            request.node.add_marker(pytest.mark.benchmark(group=group))
+            if benchmark.group is None:  # a mark of the test may name another
+                threads = turn.device.threads
+                benchmark.group = f"{subject.case.subject}, {threads} threads"
             with Served(lambda caller: bench.time(replace(turn, caller=caller))) as own:
-                benchmark = request.getfixturevalue("benchmark")
                 benchmark(own.run)
                 made = own.ended()
         except ParityError as error:
@@ -114,19 +117,15 @@ class BenchSession:
         )
 
     def _refuse(self) -> None:
-        """Fail where pytest-benchmark would report nothing."""
+        """Fail where workers of pytest-xdist would time what each other slows down."""
         __tracebackhide__ = True
-        config = self._config
+        option = self._config.getoption
+        if option("benchmark_disable") and not option("benchmark_enable"):
+            return  # nothing is timed
         # pytest-benchmark reads this variable, which a worker's children inherit. A
         # worker has another `dist`, and the controller runs no test.
-        worker = "PYTEST_XDIST_WORKER" in os.environ
-        if worker or config.getoption("dist", "no") != "no":
+        if "PYTEST_XDIST_WORKER" in os.environ or option("dist", "no") != "no":
             pytest.fail(_XDIST, pytrace=False)
-        if not config.pluginmanager.hasplugin("benchmark"):
-            pytest.fail(_LACKING, pytrace=False)
-        disabled = config.getoption("benchmark_disable")
-        if disabled and not config.getoption("benchmark_enable"):
-            pytest.fail(_SWITCHED_OFF, pytrace=False)
 
     def _bench(self, suite: Suite) -> Bench:
         from harness.commands.bench.rounds import Bench

@@ -83,7 +83,9 @@ def headline(facts: RunFacts, failures: Sequence[FailedCase]) -> Headline:
     """Return the verdict of the run, its reasons, and what was tested."""
     state, words = _VERDICTS[facts.exit_code]
     limits = list(_limits(facts))
-    if limits and state == GOOD:
+    if state == GOOD and facts.since is None:
+        words = "Agrees; not compared with a release"
+    elif limits and state == GOOD:
         words = "Parity"  # it is true of what ran, but a release needs more
     if state == GOOD and failures:  # the gate's decision
         number = count(len(failures), "failure")

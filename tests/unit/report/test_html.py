@@ -51,7 +51,7 @@ def component(page, name="unet"):
 def test_the_verdict_of_a_run_that_agrees_counts_its_cases(found):
     page = page_of(found(agreeing(), agreeing("unet/onnxruntime/fp32")))
 
-    assert page.headline.words == "Ship"
+    assert page.headline.words == "Agrees; not compared with a release"
     assert page.headline.sentences == ["All 2 cases agree with PyTorch."]
     assert page.headline.reasons == []
     assert page.failures == []
@@ -68,7 +68,10 @@ def test_the_verdict_of_a_run_that_agrees_counts_its_cases(found):
 def test_a_run_that_agrees_is_no_release_in_part_or_under_other_bounds(
     found, about, words
 ):
-    facts = found(agreeing())
+    same = RunChange(
+        case=CASE, what="layers", change=Change.SAME, rows={Change.SAME: 12}
+    )
+    facts = found(agreeing(), since=since(same))
     head = page_of(replace(facts, about={**facts.about, **about})).headline
 
     assert head.words == "Parity"
