@@ -417,6 +417,8 @@ class Sample:
         knobs: Settings of a varied sample: sorted pairs of a setting's name, as
             `harness.recipes.varied` reads it, and its value.
         label: Id of the sample, if profile and index do not make it unique.
+        added: Whether the harness chose its sizes, so that the reference may refuse
+            them.
 
     """
 
@@ -427,6 +429,7 @@ class Sample:
     layers: bool = True
     knobs: tuple[tuple[str, float], ...] = ()
     label: str = ""
+    added: bool = False
 
     def __post_init__(self) -> None:
         if self.profile not in (*PROFILES, VARIED):

@@ -172,6 +172,8 @@ class CaseRecord:
         stand_ins: Real inputs that something else replaced: ``weights``, ``prompts``,
             ``scheduler``, ``picture``, ``hint``, ``mask``.
         too_large: Sizes at which the case did not run, because memory was too small.
+        refused: Sizes that the harness added and the reference refused, with its words;
+            and the open axes that did not run above the suite's own sizes.
         artifacts: For each stage, the digest, size and tool versions of the store entry
             that was used.
         took_s: Seconds of each stage. A stage is absent if its product was in the
@@ -201,6 +203,7 @@ class CaseRecord:
     foreign: Mapping[str, Any] | None = None
     stand_ins: tuple[str, ...] = ()
     too_large: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
     artifacts: Mapping[str, Any] | None = None
     took_s: Mapping[str, float] | None = None
     peak_bytes: int = 0

@@ -359,6 +359,7 @@ class _Case(Struct, forbid_unknown_fields=True, kw_only=True):
     artifacts: dict[Name, Artifact] | None = None
     stand_ins: tuple[Name, ...]
     too_large: tuple[Name, ...]
+    refused: tuple[Text, ...] = ()
     took_s: dict[Name, Seconds] | None = None
     peak_bytes: Count = 0
     log: Text = ""

@@ -70,10 +70,7 @@ def prepare(
             work.inputs(sample)
     for group in groups:
         work.check(work.export(group))
-        for sample in group.samples:
-            work.reference(group, sample)
-        if group.samples:
-            work.ask(group)
+        work.references(group)
     return work.took_s
 
 

@@ -19,7 +19,7 @@ import torch
 
 from harness.core.case import Component
 from harness.core.contract import unfreeze
-from harness.core.errors import StageError, first_line
+from harness.core.errors import RefusedError, StageError, first_line
 from harness.core.outcome import Outcome
 from harness.measure.align import MASKED, ended
 from harness.measure.compare import compare
@@ -56,13 +56,9 @@ def check_reference(
     with torch.no_grad():
         try:
             first = as_tuple(module(*tensors.values()))
-        except (RuntimeError, ValueError, IndexError) as error:
+        except Exception as error:  # a network may raise anything
             _refuse_memory(component, error)
-            _unsound(
-                f"{component.name}: PyTorch itself cannot run with "
-                f"{_sizes(component, inputs)}: {first_line(error)}. If the network "
-                "cannot take these sizes, correct [[shapes]] in parity.toml."
-            )
+            raise _refused(component, _sizes(component, inputs), error) from error
         first = tuple(value.clone() for value in first)
         for name, value in tensors.items():
             if not np.array_equal(value.cpu().numpy(), inputs[name]):
@@ -77,6 +73,15 @@ def check_reference(
                 f"{spec.name!r} by up to {gap:.3e}; take the mode, not a sample."
             )
     return first
+
+
+def _refused(component: Component, sizes: str, error: Exception) -> RefusedError:
+    why = first_line(error)
+    msg = (
+        f"{component.name}: PyTorch itself cannot run with {sizes}: {why}. If the "
+        "network cannot take these sizes, correct [[shapes]] in parity.toml."
+    )
+    return RefusedError(msg, why=why, outcome=Outcome.REFERENCE)
 
 
 def check_mode(module: torch.nn.Module, component: Component) -> None:
