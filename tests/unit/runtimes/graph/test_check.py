@@ -16,6 +16,7 @@ from harness.core.probes import load_probes
 from harness.core.record import CaseRecord
 from harness.engine.export_files import MODEL, PROBES, WEIGHTS
 from harness.judge.graph_check import graph_finding
+from harness.measure.weight_kinds import difference
 from harness.runtimes.graph.check import check_graph
 from tests.unit import nets
 
@@ -232,6 +233,41 @@ def test_one_wild_number_is_counted_and_explains_no_other(
     assert found is Outcome.WEIGHTS
     assert words in reason
     assert "times PyTorch" not in reason
+
+
+CLAIMS = ("times PyTorch's", "rounded to", "own factor", "transposed", "flipped")
+
+
+CHANGES = {
+    "scaled": lambda w: w * 1.5,
+    "float16": lambda w: w.astype(np.float16),
+    "bits": in_bits,
+    "bfloat16": to_bfloat16,
+    "flipped": lambda w: w[..., ::-1, ::-1],
+    "channels": lambda w: w * np.linspace(1, 2, len(w))[:, None, None, None],
+}
+
+
+@pytest.mark.parametrize("size", [1e30, 1e3, 1.0])
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_does_not_explain_a_tenth_of_a_weight_is_not_said(name, size):
+    expected = np.random.default_rng(1).normal(size=(32, 16, 3, 3)).astype(np.float32)
+    actual = np.array(CHANGES[name](expected), np.float32)
+    at = np.random.default_rng(5).choice(actual.size, actual.size // 10, replace=False)
+    actual.flat[at] = size * np.random.default_rng(6).normal(size=len(at))
+
+    words = difference(expected, actual).words
+
+    assert not any(claim in words for claim in CLAIMS)
+
+
+def test_a_wild_row_does_not_hide_what_is_wrong_with_the_others():
+    expected = np.random.default_rng(1).normal(size=(32, 144)).astype(np.float32)
+    expected[0] *= 1e6
+    actual = expected * np.float32(2)
+    actual[1:] = expected[1:] + np.float32(0.1)
+
+    assert "times PyTorch's" not in difference(expected, actual).words
 
 
 @pytest.mark.parametrize(
