@@ -154,8 +154,8 @@ class CaseRecord:
         ran: Device, provider and precision that were used.
         inputs: For each sample, a digest of what decides its reference: weights,
             configuration and inputs. The key ``""`` stands for every sample.
-        coverage: Number of computing operators that were aligned, fused (also: fused
-            into an aligned one) and unmatched.
+        coverage: Numbers of computing operators: aligned, fused, unmatched, and those
+            that count as compared. `measure.align.coverage_of` describes them.
         observer_max_abs: For each sample, the largest difference between the outputs of
             the watched run and of the deployed one.
         contract: For each deployed file: the effect of each input alone, in PyTorch and
@@ -304,26 +304,20 @@ _COLUMNS = {
 
 
 def coverage_share(record: CaseRecord) -> float:
-    """Return the share of computing operators that a record's run compared."""
-    coverage = record.coverage
-    if not coverage or not coverage["computing"]:
-        return 0.0
-    return float(coverage["aligned"] / coverage["computing"])
+    """Return the share of computing operators that count as compared, from 0 to 1.
 
-
-def seen_share(record: CaseRecord) -> float:
-    """Return the share of computing operators whose error a compared value would show.
-
-    A value that was fused into one compared value is computed with it; a cast is an
-    example. Each fused value counts only with two compared ones. So a runtime that
-    hides every second value does not reach full coverage through the others.
+    `measure.align.coverage_of` says which do. A network without any computing operator
+    is compared whole.
     """
-    coverage = record.coverage
-    if not coverage or not coverage["computing"]:
+    counts = record.coverage
+    if not counts:
         return 0.0
-    aligned = coverage["aligned"]
-    beside = min(coverage.get("inside", 0), aligned // 2)
-    return float((aligned + beside) / coverage["computing"])
+    # Records of older versions have neither of the two.
+    seen = counts.get("seen", counts["aligned"] + counts.get("inside", 0))
+    reach = counts.get("reach", counts["computing"])
+    if not reach:
+        return 0.0 if counts["computing"] else 1.0
+    return float(seen / reach)
 
 
 def left_out(record: CaseRecord) -> Iterator[str]:
@@ -334,8 +328,13 @@ def left_out(record: CaseRecord) -> Iterator[str]:
         part = "all" if inside == fused else f"{inside:,} of them"
         into = f", {part} into compared values" if inside else ""
         yield f"{fused:,} fused away{into}"
-    if counts.get("unmatched"):
-        yield f"{counts['unmatched']:,} unmatched"
+    if unmatched := counts.get("unmatched", 0):
+        # Of a file that somebody else exported these are not counted at all.
+        beside = counts.get("seen", 0) - counts["aligned"] - inside
+        part = "all" if beside == unmatched else f"{beside:,} of them"
+        yield f"{unmatched:,} unmatched" + (
+            f", {part} read by compared values" if beside > 0 else ""
+        )
 
 
 def labels(records: Iterable[CaseRecord]) -> dict[Key, str]:

@@ -91,6 +91,8 @@ class Coverage(TypedDict):
     fused: Count
     unmatched: Count
     inside: NotRequired[Count]
+    seen: NotRequired[Count]
+    reach: NotRequired[Count]
     missing: NotRequired[list[Name]]
 
 

@@ -22,7 +22,7 @@ from harness.core.record import (
     CaseRecord,
     Key,
     Row,
-    seen_share,
+    coverage_share,
 )
 from harness.core.text import count, few, in_floors, operator
 from harness.judge import known_gaps
@@ -30,8 +30,6 @@ from harness.judge.contract import contract_breach, flags_without_effect
 from harness.judge.distribution import Conclusion, pair_words, verdict_of
 from harness.judge.foreign import (
     NO_LAYERS,
-    ask_for_less,
-    covered_of_reach,
     foreign_words,
 )
 from harness.judge.graph_check import graph_finding
@@ -138,6 +136,8 @@ class CaseVerdict:
         """Largest used share of a bound, 1 at the limit; infinite without a number."""
         if self.what == PAIRS and self.outcome is Outcome.WITHIN:
             return 0.0  # its claims are tests, and no share of a bound is used
+        if self.worst is None and self.outcome is Outcome.WITHIN:
+            return 0.0  # nothing computes, so no value has an error
         return self.worst.verdict.usage if self.worst else math.inf
 
 
@@ -293,9 +293,7 @@ def _found(
     if record.failure is not None:
         return Outcome(record.failure.outcome), record.failure.message
     if not rows:
-        if what == LAYERS and (record.foreign or {}).get("by") == OUTPUTS:
-            return Outcome.COVERAGE, NO_LAYERS
-        return Outcome.EMPTY, f"no {what} were compared"
+        return _without_rows(record, what)
     if failing := [judged for judged in rows if not judged.verdict.passed]:
         loudest = max(failing, key=lambda judged: judged.verdict.usage)
         return loudest.verdict.outcome, (
@@ -303,17 +301,27 @@ def _found(
             f"{_name(loudest.row)}: {loudest.verdict.reason}"
         )
     if what == LAYERS:
-        share = seen_share(record)
-        if record.foreign:  # unmatched names are no runtime's fault
-            share = covered_of_reach(record)
+        share = coverage_share(record)
         if not share >= min_coverage:
-            missing = few(list((record.coverage or {}).get("missing", ())), 3)
+            missing = list((record.coverage or {}).get("missing", ()))
+            named = f"; missing {few(missing, 3)}" if missing else ""
+            least = math.floor(100 * share) / 100
             return Outcome.COVERAGE, (
                 f"{share:.1%} of computing operators compared, at least "
-                f"{min_coverage:.0%} asked; missing {missing}"
-            ) + (f"; {ask_for_less(share)}" if record.foreign else "")
+                f"{min_coverage:.0%} asked{named}; `coverage = {least}` under [limits] "
+                "asks for what this file shows"
+            )
     worst = max(rows, key=lambda judged: judged.verdict.usage)
     return Outcome.WITHIN, f"{_name(worst.row)}: {worst.verdict.reason}"
+
+
+def _without_rows(record: CaseRecord, what: str) -> tuple[Outcome, str]:
+    if what == LAYERS and (record.foreign or {}).get("by") == OUTPUTS:
+        return Outcome.COVERAGE, NO_LAYERS
+    nothing_computes = (record.coverage or {}).get("computing", 1) == 0
+    if what == LAYERS and nothing_computes and coverage_share(record) == 1.0:
+        return Outcome.WITHIN, NOTHING_COMPUTES
+    return Outcome.EMPTY, f"no {what} were compared"
 
 
 def _ways(failing: Iterable[JudgedRow]) -> tuple[Outcome, ...]:
@@ -330,6 +338,8 @@ def _ways(failing: Iterable[JudgedRow]) -> tuple[Outcome, ...]:
         ways.pop(Outcome.EXCEEDS, None)
     return tuple(ways)
 
+
+NOTHING_COMPUTES = "no operator computes anything, so only outputs are compared"
 
 _RELEASES = {
     Conclusion.SHIP: Outcome.WITHIN,

@@ -129,7 +129,8 @@ class ComponentTable(
     Attributes:
         recipe: The recipe that builds it: one of the harness or an importable module.
             The default is the recipe of the component's name.
-        variants: The variants that it runs; the default is all variants of the suite.
+        variants: The variants that it runs, in each runtime or, as in mnn/fp32, in one
+            alone; the default is all variants of the suite.
         shapes: Sizes of this component, in place of the suite's.
         onnx: An ONNX file that another tool exported; it is tested as it is.
         names: Names in the file, by the recipe's names of inputs and outputs.

@@ -339,14 +339,18 @@ def chosen_of(
 ) -> list[Planned]:
     """Return the plans whose variants a table lists; all plans if it lists none.
 
-    A variant is listed as in ids: ``fp32``, ``fp32@phone-low``. One that names its
-    components is one of theirs without being listed, and of no other's.
+    A variant is listed as in ids: ``fp32``, ``fp32@phone-low``, or ``mnn/fp32`` of one
+    runtime alone. One that names its components is one of theirs without being listed,
+    and of no other's.
     """
     names = dict.fromkeys(plan.how for plan in planned)
     wanted = listed or tuple(names)
-    table.check_options("variants", wanted, names)
+    words = dict.fromkeys(plan.word for plan in planned)
+    table.check_options("variants", wanted, {**names, **words})
     return [
-        plan for plan in planned if plan.how in wanted or component in plan.components
+        plan
+        for plan in planned
+        if not {plan.how, plan.word}.isdisjoint(wanted) or component in plan.components
     ]
 
 

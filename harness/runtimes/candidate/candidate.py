@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.core.case import Component, Device
+from harness.core.case import ITSELF, Component, Device
 from harness.core.comparison import Comparison
 from harness.core.entry import check_artifact
 from harness.core.errors import StageError
@@ -36,7 +36,7 @@ from harness.measure.trace import OUTPUT, Trace, load_inputs, open_trace
 from harness.recipes import uses
 from harness.runtimes.candidate.calls import STALE, with_wrong_call
 from harness.runtimes.candidate.contract import ask_file, frozen
-from harness.runtimes.graph.onnx_graph import read_into
+from harness.runtimes.graph.onnx_graph import computing_nodes, read_into
 from harness.runtimes.graph.operands import Operands
 from harness.runtimes.session import SAMPLE, open_session
 from harness.runtimes.target.traced import Sketched
@@ -116,6 +116,7 @@ def run_candidate(
             # After the session: the runtime must be the one to refuse an invalid file.
             watches = any(reading.layers for reading in file.readings)
             readers = read_into(file.graph) if watches else {}
+            operators = computing_nodes(file.graph) if watches else 0
             for reading, feeds in zip(file.readings, given, strict=True):
                 if not reading.layers:
                     continue
@@ -124,7 +125,16 @@ def run_candidate(
                 watcher = Watcher(reading.sample, trace, probes)
                 watched = session.watch(feeds, watcher.sizes, watcher.on_value)
                 rows += watcher.rows()
-                coverages.append(coverage_of(probes, watcher.compared, readers))
+                coverages.append(
+                    coverage_of(
+                        probes,
+                        watcher.compared,
+                        readers,
+                        names.compared if names else outputs,
+                        is_foreign=taken is not None and taken["by"] != ITSELF,
+                        operators=operators,
+                    )
+                )
                 observer[reading.sample] = _gap(
                     deployed_outputs[reading.sample], watched
                 )
@@ -135,7 +145,7 @@ def run_candidate(
         "ran": asdict(ran),
         "coverage": min(
             coverages,
-            key=lambda one: one["aligned"] / max(1, one["computing"]),
+            key=lambda one: one["seen"] / max(1, one["reach"]),
             default=None,
         ),
         "observer_max_abs": observer,

@@ -20,6 +20,14 @@ if TYPE_CHECKING:
 _NEUTRAL = {"Div": 1, "Mul": 1, "Add": 0, "Sub": 0}
 _EITHER_SIDE = ("Mul", "Add")
 _SIZES = ("Shape", "Size")
+_MOVING = frozenset(
+    {
+        *("Cast", "CastLike", "Concat", "Constant", "ConstantOfShape", "DepthToSpace"),
+        *("Expand", "Flatten", "Gather", "Identity", "Pad", "Range", "Reshape"),
+        *("Shape", "Size", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile"),
+        *("Transpose", "Unsqueeze"),
+    }
+)
 _FLOATING = {
     onnx.TensorProto.FLOAT,
     onnx.TensorProto.FLOAT16,
@@ -88,6 +96,19 @@ def read_into(path: Path) -> dict[str, list[str]]:
             for name in read_by(node):
                 found.setdefault(name, []).extend(node.output)
     return found
+
+
+def computing_nodes(path: Path) -> int:
+    """Return the number of nodes that compute numbers, and do not only move them."""
+    model = onnx.load(path, load_external_data=False)
+    depends = {value.name for value in model.graph.input}
+    count = 0
+    for node in model.graph.node:
+        reads = not depends.isdisjoint(read_by(node)) and node.op_type not in _SIZES
+        if reads:
+            depends.update(node.output)
+        count += reads and node.op_type not in _MOVING
+    return count
 
 
 def read_by(node: onnx.NodeProto) -> list[str]:

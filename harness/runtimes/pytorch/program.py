@@ -6,6 +6,7 @@ it is the module itself, with the outputs of its `submodules` as values.
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -205,7 +206,9 @@ def _settings(node: fx.Node) -> Iterator[tuple[str, Setting]]:
         if at < len(node.args):
             value = node.args[at]
         value = node.kwargs.get(argument.name, value)
-        if isinstance(value, int | float | str):
+        if isinstance(value, float) and not math.isfinite(value):
+            yield argument.name, str(value)  # JSON has no such number
+        elif isinstance(value, int | float | str):
             yield argument.name, value
         elif isinstance(value, list | tuple) and all(map(_is_number, value)):
             yield argument.name, [v if isinstance(v, int) else -1 for v in value]

@@ -7,7 +7,7 @@ from datetime import date
 import pytest
 
 from harness.core.outcome import Outcome
-from harness.core.record import LAYERS, OUTPUTS
+from harness.core.record import LAYERS, OUTPUTS, coverage_share
 from harness.judge.case import judge_case, skipped
 from harness.judge.known_gaps import Gap
 from harness.judge.value import floors_of, max_floors
@@ -94,13 +94,41 @@ def test_only_outputs_can_be_judged(judged):
     assert judged(record(output(1)), OUTPUTS).outcome is Outcome.WITHIN
 
 
+@pytest.mark.parametrize(
+    ("counts", "foreign", "share"),
+    [
+        pytest.param({"aligned": 5, "inside": 3}, None, 0.8, id="of-an-older-version"),
+        pytest.param({"aligned": 5, "seen": 9, "reach": 10}, None, 0.9, id="own"),
+        pytest.param({"aligned": 5, "seen": 6, "reach": 8}, True, 0.75, id="foreign"),
+    ],
+)
+def test_the_verdict_and_the_foot_say_one_share(judged, counts, foreign, share):
+    about = {"foreign": TAKEN} if foreign else {}
+    made = record(*chain(1), coverage=COVERAGE | counts, **about)
+
+    assert coverage_share(made) == share
+    said = judged(made).reason
+    assert (f"{share:.1%} of computing operators" in said) == (share < 0.9)
+
+
+@pytest.mark.parametrize(
+    ("reach", "outcome"), [(0, Outcome.WITHIN), (2, Outcome.EMPTY)]
+)
+def test_a_network_without_any_computing_operator_is_covered(judged, reach, outcome):
+    counts = {"computing": 0, "aligned": 0, "seen": 0, "reach": reach}
+    verdict = judged(record(output(1), coverage=COVERAGE | counts))
+
+    assert verdict.outcome is outcome
+    assert (verdict.usage == 0.0) == (outcome is Outcome.WITHIN)
+
+
 def test_too_little_compared_is_its_own_outcome(judged):
     few = COVERAGE | {"aligned": 5, "missing": ["a", "b", "c", "d", "e"]}
     verdict = judged(record(*chain(1), coverage=few))
 
     assert verdict.outcome is Outcome.COVERAGE
     assert "50.0% of computing operators" in verdict.reason
-    assert verdict.reason.endswith("missing a, b, c and 2 more")
+    assert "; missing a, b, c and 2 more; `coverage = 0.5` under" in verdict.reason
 
 
 def test_a_stage_that_failed_outweighs_rows(judged):
