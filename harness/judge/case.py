@@ -36,7 +36,12 @@ from harness.judge.graph_check import graph_finding
 from harness.judge.known_gaps import Gap
 from harness.judge.pipeline import picture_words
 from harness.judge.policy import JUDGED_WITHIN, Policy
-from harness.judge.rewritten_values import NONE, rewritten_message, rewritten_values
+from harness.judge.rewritten_values import (
+    NONE,
+    UNPAIRED,
+    rewritten_message,
+    rewritten_values,
+)
 from harness.judge.self_error import Own, own_errors, own_words, refusals
 from harness.judge.tolerance import FULL_PRECISION, Tolerance, first_tier, first_tiers
 from harness.judge.value import JudgedRow, judge, max_floors
@@ -359,6 +364,10 @@ def first_divergence(
 ) -> tuple[JudgedRow | None, tuple[JudgedRow, ...]]:
     """Return the first divergence, and the values it was computed from.
 
+    A value of another shape, or of another kind of number, has no numbers to compare.
+    It may stand for another value. So an operator with wrong numbers comes first if
+    values from which it was computed were compared and agree.
+
     Errors do not always grow with depth, so every row is considered. If operators also
     ran on the reference's inputs, it is the earliest operator whose local error is out
     of tolerance. Otherwise it is the earliest one whose inputs are all within
@@ -375,12 +384,23 @@ def first_divergence(
         there = ((judged.row.sample, name) for name in judged.row.parents)
         return tuple(by_name[key] for key in there if key in by_name)
 
+    in_numbers = any(
+        judged.verdict.outcome not in UNPAIRED and read and _agree(read)
+        for judged in failing
+        for read in [inputs(judged)]
+    )
+
     def order(judged: JudgedRow) -> tuple[int, int, float]:
-        agrees = all(parent.verdict.passed for parent in inputs(judged))
-        rank = 1 if agrees else 2
+        rank = 1 if _agree(inputs(judged)) else 3
+        if rank == 1 and in_numbers and judged.verdict.outcome in UNPAIRED:
+            rank = 2
         if (judged.row.sample, judged.row.probe) in blamed:
             rank = 0
         return rank, judged.row.position, -judged.verdict.usage
 
     first = min(failing, key=order)
     return first, inputs(first)
+
+
+def _agree(rows: Iterable[JudgedRow]) -> bool:
+    return all(judged.verdict.passed for judged in rows)

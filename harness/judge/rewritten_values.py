@@ -26,7 +26,7 @@ from harness.judge.value import JudgedRow
 Place = tuple[str, str]
 """Sample and probe of a value."""
 
-_UNPAIRED = (Outcome.SHAPE, Outcome.DTYPE)
+UNPAIRED = (Outcome.SHAPE, Outcome.DTYPE)
 """Outcomes in which the two values are of different kinds. The file's value is then no
 wrong version of PyTorch's."""
 
@@ -230,7 +230,7 @@ class _View:
         return found
 
     def _is_pair(self, name: str) -> bool:
-        return self.rows[name].verdict.outcome not in _UNPAIRED
+        return self.rows[name].verdict.outcome not in UNPAIRED
 
     def _may(self, name: str) -> bool:
         """Whether a value differs in a way that another value could."""
@@ -239,7 +239,7 @@ class _View:
         constant = self.kinds.get(name) == Kind.CONSTANT
         masks = abs(self.rows[name].row.comparison.worst_expected or 0.0) >= _MASK_END
         exceeds = outcome is Outcome.EXCEEDS and not constant and not masks
-        return outcome in _UNPAIRED or exceeds
+        return outcome in UNPAIRED or exceeds
 
     def _read_well(self, name: str, others: set[str]) -> bool:
         """Whether all readers of a value agree, or pass its factor on."""

@@ -112,29 +112,43 @@ def probes_of_graph(graph: fx.Graph) -> list[Probe]:
         ancestors = tuple(
             dict.fromkeys(name for parent in parents for name in computed[parent])
         )
-        if kind is Kind.COMPUTE:
+        is_tensor = isinstance(node.meta.get("val"), torch.Tensor)
+        if kind is Kind.COMPUTE and is_tensor:
             computed[node] = (node.name,)
         elif kind is Kind.DUPLICATE:
             computed[node] = computed[twin]
         else:
             computed[node] = ancestors
-        if not isinstance(node.meta.get("val"), torch.Tensor):
+        if not is_tensor:  # its parts are values, and are computed from what it reads
             continue
+        made_by = _made_by(node) if kind is Kind.COMPUTE else node
         probes.append(
             Probe(
                 name=node.name,
                 position=len(probes),
                 kind=kind,
-                op=_operator(node),
+                op=_PLAIN.get(_operator(made_by), _operator(made_by)),
                 module=_module_path(node),
                 source=_source_line(node),
                 parents=ancestors,
                 onnx=twin.name if kind is Kind.DUPLICATE else "",
-                settings=tuple(_settings(node)),
-                arguments=tuple(_arguments(node, same)),
+                settings=tuple(_settings(made_by)),
+                arguments=tuple(_arguments(made_by, same)),
             )
         )
     return probes
+
+
+_PLAIN = {
+    "aten._native_batch_norm_legit_no_training.default": "aten.batch_norm.default"
+}
+"""Name of an operator inside PyTorch to the one that its users know."""
+
+
+def _made_by(node: fx.Node) -> fx.Node:
+    """Return the operator of which a node is one of several values, or the node."""
+    owner = node.args[0] if node.target is operator.getitem else node
+    return owner if isinstance(owner, fx.Node) else node
 
 
 def _is_size(node: fx.Node) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import date
 
 import pytest
+from msgspec import structs
 
 from harness.core.outcome import Outcome
 from harness.core.record import LAYERS, OUTPUTS, coverage_share
@@ -43,6 +44,36 @@ def test_the_first_divergence_is_the_earliest_whose_inputs_agree(judged):
     assert [j.row.probe for j in verdict.inputs] == ["v1"]
     assert verdict.inputs_floors == pytest.approx(2, rel=1e-3)
     assert verdict.worst.row.probe == "v5"
+
+
+def other_shape(probe, **about):
+    """Return a row whose value has another shape than the reference's."""
+    made = row(probe, 0.0, **about)
+    other = structs.replace(made.comparison, actual_shape=(2, 1))
+    return replace(made, comparison=other)
+
+
+def test_wrong_numbers_come_before_another_shape(judged):
+    rows = (
+        other_shape("time", position=0),
+        other_shape("embedded", position=1, parents=("time",)),
+        row("conv", 1, position=2),
+        row("norm", 40, position=3, parents=("conv",)),
+        row("after", 60, position=4, parents=("norm",)),
+    )
+
+    assert judged(record(*rows)).first.row.probe == "norm"
+
+
+def test_another_shape_comes_first_where_the_wrong_numbers_follow_from_it(judged):
+    rows = (
+        row("conv", 1, position=0),
+        other_shape("moved", position=1, parents=("conv",)),
+        row("norm", 40, position=2, parents=("moved",)),
+        row("after", 60, position=3, parents=("norm",)),
+    )
+
+    assert judged(record(*rows)).first.row.probe == "moved"
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from harness.core.probes import load_probes
 from harness.engine.export_files import MODEL, PROBES
-from harness.runtimes.graph import attributes
+from harness.runtimes.graph import attribute_rules
 from harness.runtimes.graph.attributes import differing_attributes
 from tests.unit import nets
 
@@ -175,5 +175,5 @@ def test_factors_of_an_added_bias_are_not_the_scale_of_attention():
 
 
 def attention(nodes, constants):
-    rule = attributes._RULES["scaled_dot_product_attention"]
-    return rule(attributes._Part(nodes, constants), {"scale": 0.5})
+    rule = attribute_rules.RULES["scaled_dot_product_attention"]
+    return rule(attribute_rules.Part(nodes, constants), {"scale": 0.5})
