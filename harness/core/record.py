@@ -154,6 +154,9 @@ class CaseRecord:
         ran: Device, provider and precision that were used.
         inputs: For each sample, a digest of what decides its reference: weights,
             configuration and inputs. The key ``""`` stands for every sample.
+        made_of: Digests of what each network is made of, by ``NETWORK/PART``: its
+            ``checkpoint`` (weights and configuration), its ``configuration`` alone,
+            and its ``recipe`` with options. They tell which part changed between runs.
         coverage: Number of computing operators that were aligned, fused (also: fused
             into an aligned one) and unmatched.
         observer_max_abs: For each sample, the largest difference between the outputs of
@@ -192,6 +195,7 @@ class CaseRecord:
     asked: Mapping[str, Any]
     ran: Mapping[str, Any] | None = None
     inputs: Mapping[str, str] | None = None
+    made_of: Mapping[str, str] | None = None
     coverage: Mapping[str, Any] | None = None
     observer_max_abs: Mapping[str, float] | None = None
     contract: tuple[Mapping[str, Any], ...] = ()
