@@ -22,7 +22,7 @@ import click
 
 from harness.core.shown import shown
 from harness.core.text import count, in_seconds
-from harness.engine.shared import DAMAGED
+from harness.engine.worker import DAMAGED
 
 if TYPE_CHECKING:
     from harness.core.record import Key

@@ -251,6 +251,8 @@ class Component:
         options: Recipe options as sorted pairs, for example
             ``(("attention", "eager"),)``.
         foreign: Foreign model that is tested, or None if the harness makes the files.
+        code: Digest of the files that a user's own `build` runs. The engine learns it;
+            it is empty before, and for the harness's own recipes.
 
     """
 
@@ -261,6 +263,7 @@ class Component:
     outputs: tuple[TensorSpec, ...]
     options: tuple[tuple[str, str | int | bool], ...] = ()
     foreign: ForeignModel | None = None
+    code: str = ""
 
     def sizes(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
         """Return the size of each symbol that stands alone in an input's shape.

@@ -62,6 +62,10 @@ class _Drawing(msgspec.Struct, frozen=True):
     settings: dict[str, bool | int | float | str] = {}
 
 
+class _Imports(msgspec.Struct, frozen=True):
+    files: list[str]
+
+
 class _Weights(msgspec.Struct, frozen=True):
     bytes: Count
 
@@ -94,8 +98,9 @@ class Kind:
         model: Name of an ONNX file among them. The files in which that file keeps its
             weights belong to the entry too. Empty if there is none.
         is_shared: Whether it may come from, and go into, a store that machines share.
-            What is not shared can run code when it is read. So it stays on the machine
-            that made it, and is used only where nobody else can write.
+            What is not shared can run code when it is read, or names files of one
+            machine. So it stays on the machine that made it, and is used only where
+            nobody else can write.
 
     """
 
@@ -120,6 +125,7 @@ _KINDS: Final[Mapping[str, Kind]] = {
     "contract": Kind(),
     "self": Kind(notes=_Self),
     "weights": Kind(notes=_Weights),
+    "imports": Kind(notes=_Imports, is_shared=False),  # it names files of this machine
     "effects": Kind(files=("effects.msgpack",)),
     "excerpt": Kind(files=(*_GRAPH, *_TRACE, *_ARRAYS), notes=_Excerpt, model=_ONNX),
     "drawing-inputs": Kind(files=_ARRAYS, notes=_Ids),

@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import psutil
-
 from harness.core import stopping
 from harness.core.errors import SpecError
 from harness.core.kept_log import KeptLog, unblocked
@@ -157,6 +155,8 @@ def _end(popen: subprocess.Popen[bytes]) -> None:
     """End a program that still runs, and what it started."""
     if popen.poll() is not None:
         return
+    import psutil  # `--help` and the pages need none of it
+
     with suppress(psutil.NoSuchProcess):
         started = psutil.Process(popen.pid).children(recursive=True)
         popen.kill()

@@ -23,8 +23,12 @@ from pathlib import Path
 from typing import Final, Self, cast
 
 from harness.core.errors import SuiteError
+from harness.core.received import DamagedError, read_bytes
 
 KeyPath = tuple[str | int, ...]
+MOST_BYTES: Final = 4 << 20
+"""Largest size of a file; its reader takes a hundred times as much memory."""
+
 KINDS: Final[Mapping[type, str]] = {
     str: "text in quotes",
     int: "a whole number",
@@ -228,13 +232,15 @@ def read_text(path: Path) -> str:
     """
     try:
         # Editors on Windows may put a byte-order mark first. It has no meaning here.
-        text = path.read_bytes().decode("utf-8-sig")
+        text = read_bytes(path, MOST_BYTES).decode("utf-8-sig")
     except FileNotFoundError:
         msg = f"{path}: there is no such file."
-    except IsADirectoryError:
-        msg = f"{path}: this is a folder; a TOML file is needed."
     except OSError as error:
         msg = f"{path}: cannot be read ({error.strerror})."
+    except DamagedError as error:
+        msg = f"{path}: cannot be read: {error}."
+        if path.is_dir():
+            msg = f"{path}: this is a folder; a TOML file is needed."
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         msg = f"{path}:{line}: not UTF-8 text, which TOML must be."

@@ -39,6 +39,7 @@ from harness.core.runtime import formats, is_made, reference_host, runtime
 from harness.engine import export_files, keys, tasks
 from harness.engine.deployed import Deployed, Reading
 from harness.engine.excerpt import Redraw, Spot
+from harness.engine.imports import Imports
 from harness.engine.needs import drawing_need
 from harness.engine.store import Store
 from harness.engine.worker_pool import WorkerPool
@@ -58,6 +59,7 @@ class Artifacts:
         self.store = store
         self.worker_pool = worker_pool
         self._native = native
+        self.known = Imports(store, worker_pool, self.need).known
 
     def prepare(
         self,

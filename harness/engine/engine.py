@@ -143,6 +143,7 @@ class Engine(AbstractContextManager["Engine"]):
         """
         took_s: dict[str, float] = {}
         with suppress(ParityError):
+            first = self._artifacts.known(first)
             if isinstance(first, PipelineCase):
                 self._artifacts.draw(first.pipeline, first.device, took_s)
             else:
@@ -154,7 +155,7 @@ class Engine(AbstractContextManager["Engine"]):
         """Make the graph of a pipeline's file, and no reference; as `prepare` does."""
         took_s: dict[str, float] = {}
         with suppress(ParityError):
-            self._artifacts.export(case, took_s)
+            self._artifacts.export(self._artifacts.known(case), took_s)
         return took_s
 
     def _run_into(
@@ -181,6 +182,7 @@ class Engine(AbstractContextManager["Engine"]):
 
     def _run(self, case: Case) -> Fields:
         took: dict[str, float] = {}
+        case = self._artifacts.known(case)
         found = self._deployed(case, took)
         rewrites = [
             float(cast("float", reading.reference.meta["rewrite_max_abs"]))
@@ -205,6 +207,7 @@ class Engine(AbstractContextManager["Engine"]):
         self, case: Case, took: dict[str, float] | None = None
     ) -> list[tuple[Group, Entry, tuple[Reading, ...]]]:
         """Return each group of a case's samples, its graph, and its references."""
+        case = self._artifacts.known(case)
         prepared = self._artifacts.prepare(case, case.samples, took)
         return [
             (
@@ -314,6 +317,7 @@ class Engine(AbstractContextManager["Engine"]):
 
     def drawing(self, case: PipelineCase) -> tuple[Entry, Entry]:
         """Return a pipeline's inputs and PyTorch's drawing; make missing ones."""
+        case = self._artifacts.known(case)
         return self._artifacts.draw(case.pipeline, case.device, {})
 
     def excerpt(self, case: Case, sample: Sample, spot: Spot) -> Excerpt:
@@ -321,7 +325,7 @@ class Engine(AbstractContextManager["Engine"]):
 
         The sample gives the values of the reference.
         """
-        case, graph, reading = self._one(case, sample)
+        case, graph, reading = self._one(self._artifacts.known(case), sample)
         entry = self._artifacts.excerpt(case, graph, reading, spot)
         return excerpt_of(case, entry)
 
@@ -350,12 +354,14 @@ class Engine(AbstractContextManager["Engine"]):
         `layers` is ``all`` values of layers, ``stats``, or ``outputs`` alone. This
         returns the digest of the first deployed file's entry, as a record has it.
         """
+        case = self._artifacts.known(case)
         files = tuple(file for _, file in self._deployed(case))
         self._job(case, tasks.WRITE_BUNDLE, files, into, layers, what="bundle")
         return files[0].artifact.key_digest
 
     def file(self, case: Case) -> tuple[Entry, str]:
         """Return a case's deployed file: its store entry, and its name in there."""
+        case = self._artifacts.known(case)
         return self._artifacts.deploy(case, self._artifacts.export(case))
 
     def output_effects(
@@ -366,6 +372,7 @@ class Engine(AbstractContextManager["Engine"]):
         Each trial rounds some layers. `only` has the numbers of the samples to run; it
         is empty for all.
         """
+        case = self._artifacts.known(case)
         drawn = self._artifacts.inputs(case, case.samples)
         ids = [one.id for one in case.samples]
         samples = [*zip(ids, drawn, strict=True)]
@@ -389,6 +396,7 @@ class Engine(AbstractContextManager["Engine"]):
         of its layers. `only` has the numbers of the prompts to draw, one picture each;
         it is empty for all.
         """
+        drawing = self._artifacts.known(drawing)
         case = dict(drawing.roles)[role]
         assert case is not None  # noqa: S101  # as above
         pipeline = drawing.pipeline
@@ -418,7 +426,7 @@ class Engine(AbstractContextManager["Engine"]):
 
     def isolate(self, case: Case, sample: Sample) -> tuple[Row, ...]:
         """Run a case's operators on the reference's own inputs, for one sample."""
-        case, graph, reading = self._one(case, sample)
+        case, graph, reading = self._one(self._artifacts.known(case), sample)
         file = self._artifacts.deployed(case, graph, [reading])
         what = "on the reference's inputs"
         result = self._job(case, tasks.RUN_ISOLATED, file, what=what)
@@ -434,6 +442,7 @@ class Engine(AbstractContextManager["Engine"]):
 
     def _run_pipeline(self, pipeline_case: PipelineCase) -> Fields:
         took: dict[str, float] = {}
+        pipeline_case = self._artifacts.known(pipeline_case)
         pipeline = pipeline_case.pipeline
         inputs, reference = self._artifacts.draw(pipeline, pipeline_case.device, took)
         role_files = tuple(

@@ -583,4 +583,18 @@ def _recipe_code(recipe: str) -> dict[str, object]:
 
 
 def _recipe(component: Component) -> dict[str, object]:
-    return {"name": component.recipe, **_recipe_code(component.recipe)}
+    imported = {"imported": component.code} if component.code else {}
+    return {"name": component.recipe, **_recipe_code(component.recipe), **imported}
+
+
+def imports_key(component: Component) -> dict[str, object]:
+    """Return the key of the files that a user's own `build` runs, which are of here.
+
+    `component.code` is a digest of the files that are known so far.
+    """
+    files, _ = own_code(component.recipe)
+    return {
+        "component": _component(component),
+        "places": [str(path) for path in (*files, component.source.path.absolute())],
+        "code": code_digest(("runtimes/pytorch", "engine/own_code.py")),
+    }

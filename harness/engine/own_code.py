@@ -15,13 +15,14 @@ from typing import Final
 _STANDARD: Final = Path(sysconfig.get_path("stdlib")).resolve()
 _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 _OURS: Final = __name__.partition(".")[0]
+_HOME: Final = Path(__file__).resolve().parents[1]
 
 
-def own_code(name: str) -> tuple[list[Path], set[str]]:
-    """Return the files of a module and of what it imports, and the packages it needs.
+def own_code(*names: str) -> tuple[list[Path], set[str]]:
+    """Return the files of modules and of what they import, and the packages they need.
 
     The files are those of the user. Those of installed packages are left out, unless
-    the module itself is in one: then the rest of that package counts. A module that is
+    a module itself is in one: then the rest of that package counts. A module that is
     imported while a function runs counts too. One that is named by a text only, as
     `importlib.import_module` takes, does not. An absent module has no files.
 
@@ -29,10 +30,10 @@ def own_code(name: str) -> tuple[list[Path], set[str]]:
         The files, sorted; and the outermost names of the installed packages.
 
     """
-    package = name.partition(".")[0]
+    packages = {name.partition(".")[0] for name in names}
     found: dict[str, Path] = {}
     installed: set[str] = set()
-    waiting = [name]
+    waiting = [*names]
     while waiting:
         one = waiting.pop()
         top = one.partition(".")[0]
@@ -40,7 +41,7 @@ def own_code(name: str) -> tuple[list[Path], set[str]]:
             continue
         # The spec of an inner module imports the packages around it, so the outermost
         # one is asked first: it may be PyTorch.
-        if not (top == package or _is_own(top)):
+        if not (top in packages or _is_own(top)):
             installed.add(top)
             continue
         waiting.append(one.rpartition(".")[0])  # a package runs before its modules
@@ -70,11 +71,17 @@ def _is_own(top: str) -> bool:
     places = [spec.origin] if (spec.origin or "").endswith(".py") else []
     if spec.origin is None:  # a folder without an __init__.py
         places = list(spec.submodule_search_locations or ())
-    paths = [Path(place).resolve() for place in places if place]
-    return any(
-        not (path.is_relative_to(_STANDARD) or _INSTALLED & set(path.parts))
-        for path in paths
-    )
+    return any(_is_own_place(Path(place).resolve()) for place in places if place)
+
+
+def _is_own_place(path: Path) -> bool:
+    return not (path.is_relative_to(_STANDARD) or _INSTALLED & set(path.parts))
+
+
+def is_own_file(path: Path) -> bool:
+    """Whether a file of code is neither Python's, an installed package's nor ours."""
+    path = path.resolve()
+    return _is_own_place(path) and not path.is_relative_to(_HOME)
 
 
 def _imported(path: Path, spec: ModuleSpec) -> Iterator[str]:

@@ -90,7 +90,8 @@ def remake(
         with TemporaryDirectory() as scratch:
             fresh = Store(root=Path(scratch, "store"))
             artifacts = Artifacts(fresh, worker_pool, None)
-            for part, entry in _drawn(store, cases, most):
+            known = [artifacts.known(case) for case in cases]
+            for part, entry in _drawn(store, known, most):
                 samples = () if part.kind == _GRAPH else (part.sample,)
                 artifacts.make(part.case, replace(part.group, samples=samples))
                 made = part.find(fresh)

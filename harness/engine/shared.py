@@ -74,12 +74,9 @@ _LEFT_S: Final = 86_400.0
 Result = TypeVar("Result")
 
 on_wait: Callable[[str, str, str], None] = report_progress
-"""Receives stage, URL and detail of a wait, of a transfer or of what is `DAMAGED`, as
+"""Receives stage, URL and detail of a wait, of a transfer or of what is damaged, as
 `worker.report_progress` does. A node of a cluster sends them to the process that
 started the run."""
-
-DAMAGED: Final = "damaged"
-"""The stage of a notice about an entry that is damaged."""
 
 
 def is_url(name: str) -> bool:

@@ -38,6 +38,7 @@ from harness.core.received import DamagedError, decode, read_bytes
 from harness.core.shown import echo
 from harness.core.whole_file import write_whole
 from harness.engine import shared as shared_store
+from harness.engine import worker
 
 SCHEMA: Final = 1
 MARK: Final = "store.json"
@@ -277,4 +278,4 @@ def _is_no_folder(path: Path) -> bool:
 def say_damaged(place: str, text: str) -> None:
     """Say that something of a store is damaged: a worker's log and the terminal do."""
     echo(text, err=True)
-    shared_store.on_wait(shared_store.DAMAGED, place, text)
+    shared_store.on_wait(worker.DAMAGED, place, text)

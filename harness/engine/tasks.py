@@ -30,6 +30,9 @@ CHECK_GRAPH: Final = "harness.runtimes.pytorch.prepare:check"
 WEIGH: Final = "harness.runtimes.pytorch.prepare:weigh"
 """Returns the bytes of a component's weights and draws none (`torch`)."""
 
+FIND_IMPORTS: Final = "harness.runtimes.pytorch.imports:find_imports"
+"""Builds one component, and returns the files of code that ran (`torch`)."""
+
 DEPLOY: Final = "harness.runtimes.graph.deploy:deploy"
 """Makes one variant's deployed file and returns the seconds taken (`convert-*`)."""
 

@@ -26,7 +26,7 @@ import warnings
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import Pipe, connection
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from harness.core.errors import ParityError
 
@@ -35,6 +35,9 @@ _POLL_S = 0.05
 _MESSAGE_LIMIT_BYTES = 64 << 20
 _PR_SET_PDEATHSIG = 1
 _UNBUFFERED = 2
+
+DAMAGED: Final = "damaged"
+"""The stage of a notice about an entry that is damaged."""
 
 # The connection of a job to its parent; None in every other process.
 _channel: connection.Connection | None = None

@@ -81,8 +81,9 @@ def contract_notes(records: Iterable[CaseRecord]) -> Iterator[str]:
             e for e in entries if None in {e["reference"], e["deployed"]}
         ):
             yield (
-                f"{component}: not changed alone: {few(untried)}; a constant in its "
-                "place would be seen only where the exported graph does not read it"
+                f"{component}: not changed alone: {few(untried)}, or with outputs that "
+                "are not finite; a constant in its place would be seen only where the "
+                "exported graph does not read it"
             )
 
 

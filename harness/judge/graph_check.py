@@ -18,6 +18,9 @@ from harness.core.text import count, few, operator
 _NEVER_ALGEBRA = ("float16", "bfloat16", "bits", "channel", "few", "other")
 """Kinds of difference of a matrix that no rewrite makes."""
 
+_REST_EQUAL = ("channel", "few")
+"""Kinds of difference that leave most numbers equal, so it is the same weight."""
+
 _BY_NAME = (*_NEVER_ALGEBRA, "another", "transposed", "moved")
 """Kinds of difference that no rewrite makes of a constant with the weight's own
 name."""
@@ -27,6 +30,9 @@ _NEVER_REWRITTEN = ("epsilon", "GELU's form", "dilations", "mode")
 
 _ROUNDED = ("float16", "bfloat16", "bits")
 _LAST_BITS = "last-bits"
+_NONFINITE = "nonfinite"
+"""Kind of difference that no rewrite makes of any constant."""
+
 _MATRIX = 2
 _UNLIKE = 0.5
 """Smallest relative difference at which a weight cannot be another training step of the
@@ -79,6 +85,8 @@ def graph_notes(record: CaseRecord) -> Iterator[str]:
 
 def _certain(weight: Weight) -> bool:
     """Whether a foreign model's weight differs in a way that no rewrite makes."""
+    if weight["kind"] == _NONFINITE:
+        return True
     if weight["by"] == "name" and weight["axes"] >= _MATRIX:
         return weight["kind"] in _BY_NAME
     # A rewrite may have moved weights, so a very different one of the same shape may
@@ -86,6 +94,7 @@ def _certain(weight: Weight) -> bool:
     if weight["by"] == "shape":
         return False
     alike = weight["rms"] is not None and weight["rms"] < _UNLIKE
+    alike |= weight["kind"] in _REST_EQUAL
     return alike and weight["axes"] >= _MATRIX and weight["kind"] in _NEVER_ALGEBRA
 
 

@@ -5,6 +5,7 @@ The same functions call PyTorch's module and a deployed file. `run` is one of th
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -96,7 +97,7 @@ def effects(
     Returns:
         The outputs for `base`, and the effect of each input. The effect is the largest
         relative change (rms over rms) of an output: 0 for no change, None if the input
-        was not tried.
+        was not tried or no output is finite.
 
     """
     start = time.monotonic()
@@ -105,9 +106,10 @@ def effects(
     for name in base:
         late = time.monotonic() - start > limit_s
         tried = name in changed and not late
-        found[name] = (
-            distance(outputs, run({**base, name: changed[name]})) if tried else None
-        )
+        found[name] = None
+        if tried:
+            moved = distance(outputs, run({**base, name: changed[name]}))
+            found[name] = None if math.isnan(moved) else moved
     return outputs, found
 
 
@@ -147,9 +149,23 @@ def repeated(run: Run, feeds: Arrays, first: Arrays, times: int) -> float:
 def distance(expected: Arrays, actual: Arrays) -> float:
     """Return the largest relative error of an output: rms error over rms.
 
-    It is infinite if a shape differs, or if an output changes from zeros.
+    It is infinite if a shape differs, or if an output changes from zeros. It is NaN if
+    no output has a finite value: such outputs tell nothing.
     """
-    return max(_relative(expected[name], actual[name]) for name in expected)
+    found = [_relative(expected[name], actual[name]) for name in expected]
+    return max((one for one in found if not math.isnan(one)), default=math.nan)
+
+
+def loses(expected: Arrays, actual: Arrays) -> bool:
+    """Whether a value is not finite where the expected one is.
+
+    Such outputs answer no question about inputs: a NaN hides every effect.
+    """
+    return any(
+        expected[name].shape == actual[name].shape
+        and bool((np.isfinite(expected[name]) & ~np.isfinite(actual[name])).any())
+        for name in expected
+    )
 
 
 def nearby(value: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
@@ -180,6 +196,8 @@ def _relative(expected: npt.NDArray[Any], actual: npt.NDArray[Any]) -> float:
     if not np.array_equal(one[~finite], two[~finite], equal_nan=True):
         return float("inf")
     one, two = one[finite], two[finite]
+    if finite.size and not one.size:
+        return float("nan")
     size = float(np.sqrt(np.mean(np.square(one)))) if one.size else 0.0
     apart = float(np.sqrt(np.mean(np.square(two - one)))) if one.size else 0.0
     if apart == 0.0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -43,6 +44,7 @@ _LOOK = 2**10
 ZERO, TRANSPOSED, FLOAT16, BFLOAT16 = "zero", "transposed", "float16", "bfloat16"
 ANOTHER, SCALED, CHANNEL, CHANNELS = "another", "scaled", "channel", "channels"
 LAST_BITS, BITS, MOVED, FEW, OTHER = "last-bits", "bits", "moved", "few", "other"
+NONFINITE = "nonfinite"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,22 +66,41 @@ class Difference:
 def difference(expected: np.ndarray, actual: np.ndarray) -> Difference:
     """Return how a stored weight differs.
 
-    Both are float32, of the same shape and orientation, and must differ.
+    Both are float32, of the same shape and orientation, and must differ. Numbers that
+    are not finite in both are left out.
     """
-    error = actual - expected
+    finite = np.isfinite(expected) & np.isfinite(actual)
+    if not finite.all():
+        same = (expected == actual) | (np.isnan(expected) & np.isnan(actual))
+        if words := _nonfinite(actual, ~finite & ~same):
+            return Difference(kind=NONFINITE, words=words, rms=np.inf)
+        expected, actual = (np.where(finite, one, 0) for one in (expected, actual))
+    with np.errstate(over="ignore"):
+        error = actual - expected
     size = _rms(expected)
     largest = float(np.abs(expected).max(initial=0.0))
-    if not np.isfinite(error).all():
-        count = int((~np.isfinite(actual)).sum())
-        return Difference(
-            kind=OTHER, words=f"{count:,} of its numbers are not finite", rms=np.inf
-        )
     rms = _rms(error) / size if size else np.inf
     if float(np.abs(error).max(initial=0.0)) <= ROUNDING * largest:
         words = f"its last bits differ, by {rms:.0e} of its size"
         return Difference(kind=LAST_BITS, words=words, rms=float(rms))
     kind, words = next(_kinds(expected, actual, error))
     return Difference(kind=kind, words=words, rms=float(rms))
+
+
+def _nonfinite(actual: np.ndarray, wrong: np.ndarray) -> str:
+    """Return how many numbers are not finite on one side alone; empty for none."""
+    count = int(wrong.sum())
+    if not count:
+        return ""
+    held = actual[wrong]
+    what = "finite, and PyTorch's not"
+    if not np.isfinite(held).any():
+        what = "infinite" if np.isinf(held).all() else "not finite"
+        what = "NaN" if np.isnan(held).all() else what
+    at = [int(n) for n in np.argwhere(wrong)[0]]
+    where = f"{at}" if count == 1 else f"{at} first"
+    are = "is" if count == 1 else "are"
+    return f"{count:,} of its {wrong.size:,} numbers {are} {what}, {where}"
 
 
 def _kinds(
@@ -253,4 +274,13 @@ def _places(expected: np.ndarray, actual: np.ndarray) -> Iterator[tuple[str, str
 
 def _rms(values: np.ndarray) -> float:
     flat = values.reshape(-1)
-    return float(np.sqrt(np.vdot(flat, flat) / flat.size)) if flat.size else 0.0
+    return float(np.sqrt(_dot(flat, flat) / flat.size)) if flat.size else 0.0
+
+
+def _dot(one: np.ndarray, two: np.ndarray) -> float:
+    """Return the sum of products, in float64 if float32 has too small a range."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        made = float(np.vdot(one, two))
+    if math.isfinite(made):
+        return made
+    return float(np.vdot(one.astype(np.float64), two.astype(np.float64)))

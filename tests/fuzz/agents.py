@@ -152,9 +152,9 @@ class TargetFormat(Format):
             check_shown(shown(one_line(str(error))), "a message")
 
     def _asked(self, one: object) -> None:
-        shown: list[np.ndarray] = []
+        came: list[np.ndarray] = []
         try:
-            one.call("run", {}, lambda _name, value: shown.append(value))
+            one.call("run", {}, lambda _name, value: came.append(value))
         except self.drive.AgentError as error:
             check_shown(shown(one_line(str(error))), "a message")
         check_shown(shown(one.log, lines=True), "the log of a target")

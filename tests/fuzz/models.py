@@ -82,9 +82,14 @@ def _repeated(rng: Random, field: Any, held: Any) -> None:
             held[rng.randrange(len(held))] = _scalar(rng, field)
 
 
+def encodable(name: str) -> str:
+    """A name that UTF-8 can hold, and so a message."""
+    return name.encode("utf-8", "replace").decode()
+
+
 def _scalar(rng: Random, field: Any) -> Any:
     if field.type == field.TYPE_STRING:
-        return rng.choice(changes.NAMES)
+        return encodable(rng.choice(changes.NAMES))
     if field.type == field.TYPE_BYTES:
         return rng.randbytes(rng.choice((0, 1, 3, 100)))
     if field.type in {field.TYPE_FLOAT, field.TYPE_DOUBLE}:

@@ -261,6 +261,27 @@ def test_a_number_of_samples_that_nobody_has_ends_in_a_sentence(opened, place, n
     read(form, place, draws=1)
 
 
+def test_a_toml_file_that_nobody_wrote_by_hand_is_refused(opened):
+    """Its reader would take more than a gigabyte."""
+    form = opened("toml")
+    text = f'x = "{"y" * 10_000_000}"'
+    (form.files / "tolerances.toml").write_text(text)
+    (form.files / "parity.toml").write_text(form.texts["parity.toml"])
+
+    with pytest.raises(ParityError, match="more than 4,194,304 bytes"):
+        form.call()
+
+
+def test_a_piece_of_a_file_with_a_gap_before_it_is_refused(place):
+    """A file of 32 TB of zeros would be read to its end."""
+    piece = agents.ARRAYS["piece"]
+
+    with pytest.raises(OSError, match="out of order"):
+        agents.agent.Files().put("a" * 64, 1 << 45, (1 << 45) + 4, piece)
+    files = [path for path in place.rglob("*") if path.is_file()]
+    assert max(path.stat().st_size for path in files) < 1000
+
+
 def test_a_text_that_steers_a_terminal_is_found():
     with pytest.raises(Trouble, match="title"):
         check_shown("\x1b]0;title\x07", "a test")

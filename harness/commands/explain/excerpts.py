@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from harness.core.case import sample_groups
 from harness.core.errors import SuiteError
 from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Row
 from harness.engine.excerpt import Excerpt, Spot
@@ -80,6 +81,18 @@ def with_local_errors(
     return record, judge.check(record, LAYERS)
 
 
+def narrowed(case: Case, sample: Sample) -> Case:
+    """Return a case that runs one of its samples, on the graph that it had before.
+
+    A graph is traced at the sizes of its first sample, so that sample stays.
+    """
+    group = next(
+        group for group in sample_groups(case, case.samples) if sample in group.samples
+    )
+    kept = dict.fromkeys((group.samples[0], sample))
+    return replace(case, samples=tuple(kept))
+
+
 def blamed(verdict: CaseVerdict) -> list[str]:
     """Return the values at fault for a first divergence, the one to cut at first.
 
@@ -95,20 +108,21 @@ def smallest_excerpt(  # noqa: PLR0917  # the rest is what every cut gets
     engine: Engine,
     judge: Judge,
     case: Case,
+    sample: Sample,
     record: CaseRecord,
     probe: str,
     what: str = LAYERS,
 ) -> Around:
     """Cut around a value, wider and wider, until the divergence shows.
 
-    `case` has the one sample to run. An excerpt begins at values of `record`. The check
-    `what` has to fail; for ``outputs`` the value is an output.
+    The excerpt has the values of `sample`, which is one of the case. It begins at
+    values of `record`. The check `what` has to fail; for ``outputs`` the value is an
+    output.
 
     Raises:
         ParityError: Nothing can be cut at that value.
 
     """
-    (sample,) = case.samples
     shown = {
         row.probe
         for row in record.rows
@@ -142,8 +156,8 @@ def cut_out(
         raise SuiteError(record.failure.message)
     sample, name, what = _place(engine, judge, case, record, probe)
     say(f"cutting at {name}")
-    narrow = replace(case, samples=(sample,))
-    around = smallest_excerpt(engine, judge, narrow, record, name, what)
+    narrow = narrowed(case, sample)
+    around = smallest_excerpt(engine, judge, narrow, sample, record, name, what)
     if around.record.failure is not None:
         why = around.record.failure.message
         msg = f"the operators around {name} cannot be run alone: {why}"

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from harness.commands.explain.excerpts import (
     blamed,
     error_in_floors,
+    narrowed,
     smallest_excerpt,
     with_local_errors,
 )
@@ -28,7 +29,7 @@ from harness.commands.explain.setting_changes import (
     plain_variant,
 )
 from harness.commands.ranges import losses_of
-from harness.core.case import Case
+from harness.core.case import Case, Sample
 from harness.core.errors import OnlyInGraphError, ParityError, SuiteError
 from harness.core.outcome import Outcome
 from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Row
@@ -54,8 +55,9 @@ class Trial:
         floors: Error at the divergence; NaN if the value no longer exists.
         output_floors: Largest error of an output.
         passed: Whether every layer and output is within tolerance.
-        fixes: Whether the value at the divergence is within tolerance. If the value no
-            longer exists, whether all other values are.
+        agrees: Whether the value at the divergence is within tolerance on the sample
+            that failed. If the value no longer exists, whether all other values are.
+        fixes: Whether it agrees, and did not before the change.
         whole: Whether the whole component ran, or only the excerpt.
         size_bytes: Size of the deployed file.
         peak_bytes: Memory of the process that ran it.
@@ -67,6 +69,7 @@ class Trial:
     floors: float = math.nan
     output_floors: float = math.nan
     passed: bool = False
+    agrees: bool = False
     fixes: bool = False
     whole: bool = True
     size_bytes: int = 0
@@ -80,10 +83,11 @@ class Explanation:
 
     Attributes:
         verdict: The verdict on its layers, or on its outputs if every layer agrees.
-        stage: A sentence about the stage that causes the error.
+        stage: A sentence about the stage that causes the error; empty if the case did
+            not fail again.
         conversion: A sentence that says that conversion is nondeterministic; empty if
             it is not.
-        before: Errors of the whole component as it was.
+        before: Errors of the whole component as it was, measured again.
         excerpt: Errors of the excerpt as it was; None if nothing was cut.
         trials: Trials in order. A change without effect on the excerpt has no second
             trial on the whole component.
@@ -102,6 +106,14 @@ class Explanation:
     trials: tuple[Trial, ...]
     skipped: tuple[SettingChange, ...]
     took_s: float
+
+    @property
+    def fails(self) -> bool:
+        """Whether the case, measured again as it was, still fails at the divergence.
+
+        If it does not, no setting can be shown to fix it, and none is tried.
+        """
+        return not (self.before.failure or self.before.agrees)
 
     @property
     def fixing(self) -> tuple[Trial, ...]:
@@ -144,19 +156,21 @@ def explain(
     if verdict.what == LAYERS:
         record, verdict = with_local_errors(engine, judge, case, record, sample)
         first = verdict.first or first
-    narrow = replace(case, samples=(sample,))
-    trials = _Trials(engine, judge, narrow, first.row, say)
-    to_blame = blamed(verdict)
-    trials.cut(record, to_blame[0])
-    lost = kept_values(losses_of(engine, case)) if in_float16(case) else ()
-    trials.try_all(changes_of(case, to_blame, lost))
-    say("the other runtime")
+    trials = _Trials(engine, judge, narrowed(case, sample), sample, first.row, say)
+    stage = ""
+    if not (trials.before.failure or trials.before.agrees):
+        to_blame = blamed(verdict)
+        trials.cut(record, to_blame[0])
+        lost = kept_values(losses_of(engine, case)) if in_float16(case) else ()
+        trials.try_all(changes_of(case, to_blame, lost))
+        say("the other runtime")
+        stage = trials.stage()
     return Explanation(
         case=case,
         record=record,
         verdict=verdict,
         first=first,
-        stage=trials.stage(),
+        stage=stage,
         conversion=trials.conversion,
         before=trials.before,
         excerpt=trials.around,
@@ -173,6 +187,7 @@ class _Trials:
     engine: Engine
     judge: Judge
     case: Case
+    sample: Sample
     at: Row
     say: Callable[[str], None]
     around: Trial | None = None
@@ -186,12 +201,13 @@ class _Trials:
 
     def cut(self, record: CaseRecord, probe: str) -> None:
         """Make the excerpt, and keep it if it shows the divergence."""
-        (sample,) = self.case.samples
-        value = (LAYERS, sample.id, probe)
+        value = (LAYERS, self.sample.id, probe)
         if value not in {(row.what, row.sample, row.probe) for row in record.rows}:
             return
         try:
-            around = smallest_excerpt(self.engine, self.judge, self.case, record, probe)
+            around = smallest_excerpt(
+                self.engine, self.judge, self.case, self.sample, record, probe
+            )
         except ParityError:
             return  # trials run the whole component, which is only slower
         case = around.excerpt.case
@@ -242,7 +258,7 @@ class _Trials:
         if math.isnan(trial.floors):
             return f"not known: {other} does not show that value"
         result = f"{other} runs the same graph at {in_floors(trial.floors)}"
-        if not trial.fixes:
+        if not trial.agrees:
             return f"export, or both runtimes alike: {result}"
         as_exported = runtime(case.backend).as_exported
         return f"{'runtime' if as_exported else 'converter or runtime'}: {result}"
@@ -261,11 +277,15 @@ class _Trials:
         self.made.append(trial)
         return trial
 
+    def _moves(self, floors: float) -> bool:
+        """Whether the case failed before, and its error is another one now."""
+        return not self.before.agrees and moved(floors, self.before.floors)
+
     def _is_nondeterministic(self) -> bool:
         """Whether another conversion with the same flags makes a correct file."""
         cases = list(converted_again(self.case))
         self.say(f"converting again, {len(cases)} times")
-        right = [self._whole(None, case).fixes for case in cases].count(True)
+        right = [self._whole(None, case).agrees for case in cases].count(True)
         if right:
             self.conversion = (
                 f"of {len(cases)} files converted again with the same flags {right} "
@@ -295,17 +315,21 @@ class _Trials:
         there = [row for row in verdicts[at.what].rows if _same_value(row.row, at)]
         passed = agree(verdicts.values())
         # Another exporter's graph may have no such value.
-        fixes = all(row.verdict.passed for row in there) if there else whole and passed
+        agrees = all(row.verdict.passed for row in there) if there else whole and passed
+        floors = max(
+            (error_in_floors(judged.row) for judged in there), default=math.nan
+        )
         return Trial(
             change=change,
-            floors=max(
-                (error_in_floors(judged.row) for judged in there), default=math.nan
-            ),
+            floors=floors,
             output_floors=max(
-                error_in_floors(row) for row in record.rows if row.what == OUTPUTS
+                error_in_floors(row)
+                for row in record.rows
+                if row.what == OUTPUTS and row.sample == at.sample
             ),
             passed=passed,
-            fixes=fixes,
+            agrees=agrees,
+            fixes=whole and change is not None and agrees and self._moves(floors),
             whole=whole,
             size_bytes=(record.artifacts or {})[case.backend]["size_bytes"],
             peak_bytes=record.peak_bytes or 0,
@@ -351,6 +375,8 @@ def _diverging(
 
 
 def _same_value(row: Row, at: Row) -> bool:
-    """Whether two rows are of one value; exporters may name it differently."""
+    """Whether two rows are of one sample's value; exporters may name it differently."""
+    if row.sample != at.sample:
+        return False
     same_place = (at.module, at.op) == (row.module, row.op) and bool(at.module)
     return row.probe == at.probe or same_place

@@ -69,6 +69,9 @@ def _where(found: Explanation) -> str:
 def _facts(found: Explanation) -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each fact; one without a name continues it."""
     yield "what", _what(found)
+    if not found.fails:
+        yield from _not_again(found)
+        return
     yield "stage", found.stage
     if found.conversion:
         yield "conversion", found.conversion
@@ -87,6 +90,18 @@ def _facts(found: Explanation) -> Iterator[tuple[str, str]]:
     if not found.fixing:
         yield "fixed by", "no setting that was tried"
     yield from _tried(found)
+
+
+def _not_again(found: Explanation) -> Iterator[tuple[str, str]]:
+    """Yield why nothing is proposed: it did not fail when it was measured again."""
+    before, sample = found.before, found.first.row.sample
+    if before.failure:
+        how = f"it could not be run: {before.failure}"
+    else:
+        error = f"{_number(before.floors)} floors at that value"
+        how = f"it did not fail, with {error} on {sample}; so it fails by chance"
+    yield "again", f"measured again as it is, {how}"
+    yield "fixed by", "nothing is proposed, for no fix of it can be shown"
 
 
 def _toml(found: Explanation) -> list[str]:
@@ -158,7 +173,7 @@ def _tried(found: Explanation) -> Iterator[tuple[str, str]]:
 def _shows(excerpt: Trial) -> str:
     if excerpt.failure:
         return f"could not be run: {excerpt.failure}"
-    return "do not show it" if excerpt.fixes else "show it"
+    return "do not show it" if excerpt.agrees else "show it"
 
 
 def _number(value: float) -> str:

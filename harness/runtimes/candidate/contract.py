@@ -22,6 +22,7 @@ from harness.measure.sensitivity import (
     effects,
     effects_of,
     exchanged,
+    loses,
     repeated,
 )
 
@@ -39,7 +40,8 @@ def ask_file(
     """Return how a file keeps its component's contract, as a record holds it.
 
     The file has run every sample of `feeds` once, in order, and `first` are its outputs
-    for the first one. `asked` holds the inputs and outputs of PyTorch's check.
+    for the first one. `asked` holds the inputs and outputs of PyTorch's check. If an
+    output has a NaN where PyTorch's is finite, no input has an effect that is known.
 
     Raises:
         StageError: An input has values outside the range of its kind.
@@ -58,6 +60,8 @@ def ask_file(
     question = Asked.load(asked)
     outputs, found = effects(run, question.base, question.changed)
     expected = {name: question.outputs[name] for name in outputs}
+    lost = loses(expected, outputs)
+    swaps = () if lost else exchanged(run, question.base, expected, outputs)
     return {
         "sizes": _sizes(component, question.base),
         "inputs": [
@@ -68,11 +72,11 @@ def ask_file(
                 "low": spans[spec.name][0],
                 "high": spans[spec.name][1],
                 "reference": reference.get(spec.name),
-                "deployed": found[spec.name],
+                "deployed": None if lost else found[spec.name],
             }
             for spec in component.inputs
         ],
-        "exchanged": list(exchanged(run, question.base, expected, outputs)),
+        "exchanged": list(swaps),
         "repeated": gap,
     }
 

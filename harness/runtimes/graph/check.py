@@ -365,7 +365,7 @@ class _Weights:
             sides = [actual.T] if read.turned else [actual]
             if read.turned is None:
                 sides = [actual, actual.T]
-        if any(np.array_equal(expected, side) for side in sides):
+        if any(np.array_equal(expected, side, equal_nan=True) for side in sides):
             return EQUAL
         found = (difference(expected, np.ascontiguousarray(side)) for side in sides)
         least = min(found, key=lambda one: one.rms)

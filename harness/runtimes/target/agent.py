@@ -172,6 +172,18 @@ def sha256(path: Path) -> str:
     return seen.hexdigest()
 
 
+def check_order(there: int, at: int) -> None:
+    """Refuse a piece of a file that does not begin where the last one ended.
+
+    Raises:
+        OSError: It begins elsewhere. With a gap it would be a large file of zeros.
+
+    """
+    if there != at:
+        msg = "a piece of a file arrived out of order"
+        raise OSError(msg)
+
+
 class Files:
     """The files that a target has already, by their digest.
 
@@ -240,7 +252,7 @@ class Files:
         how = os.O_WRONLY | os.O_CREAT | _NO_LINK | (0 if at else os.O_TRUNC)
         try:
             with os.fdopen(os.open(str(part), how, 0o600), "wb") as file:
-                file.seek(at)
+                check_order(file.seek(0, os.SEEK_END), at)
                 file.write(piece.data)
                 if at + piece.size < size:
                     return

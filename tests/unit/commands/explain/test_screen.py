@@ -28,7 +28,9 @@ def explanation(folder, key, **device):
     verdict = run.checks[one.key][0]
     change = next(c for c in changes_of(case, []) if key in c.fields)
     before = Trial(change=None, floors=412.0, size_bytes=1, peak_bytes=1)
-    fix = replace(before, change=change, floors=3.0, passed=True, fixes=True)
+    fix = replace(
+        before, change=change, floors=3.0, passed=True, agrees=True, fixes=True
+    )
     return Explanation(
         case=case,
         record=one,

@@ -132,6 +132,38 @@ def test_an_input_that_is_a_constant_in_the_file_has_no_effect(tmp_path, asked):
     assert unread_inputs(path) == ["t"]
 
 
+POISONED = [*RIGHT[:2], ("Add", ["x", "b"], "c"), ("Add", ["c", "rows"], "out")]
+ROWS = {
+    "one": [[np.nan, 0, 0, 0], [0, 0, 0, 0]],
+    "all": np.full((2, 4), np.nan),
+    "infinite": np.full((2, 4), np.inf),
+}
+
+
+@pytest.mark.parametrize("rows", ROWS)
+def test_no_question_about_inputs_is_judged_on_outputs_that_are_not_finite(
+    tmp_path, asked, rows
+):
+    path = graph(tmp_path / "m.onnx", POISONED)
+    model = onnx.load(path)
+    held = np.array(ROWS[rows], dtype=np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(held, "rows"))
+    onnx.save(model, path)
+
+    found = looked_at(path, asked)
+
+    assert set(told(found).values()) == {None}
+    assert found["exchanged"] == []
+    assert contract_breach(record(found)) is None
+
+
+def test_a_reference_without_a_finite_output_is_not_said_to_ignore_an_input():
+    def run(feeds):
+        return {"out": feeds["x"] * np.float32(np.nan)}
+
+    assert "x" not in effects_at(run, TWO, SIZES)
+
+
 def test_two_inputs_that_are_exchanged_in_the_file_are_found(tmp_path, asked):
     (pair,) = looked_at(graph(tmp_path / "m.onnx", SWAPPED), asked)["exchanged"]
 

@@ -209,6 +209,31 @@ def test_a_weight_that_no_rewrite_makes_is_named(  # noqa: PLR0917  # fixtures
     assert words in said
 
 
+WILD = {
+    "nan": (np.nan, "numbers is NaN, [0, 0, 0, 0]"),
+    "infinite": (-np.inf, "numbers is infinite, [0, 0, 0, 0]"),
+    "huge": (1e30, "1 of its 288 numbers differ, [0, 0, 0, 0] most: 1e+30"),
+}
+
+
+@pytest.mark.parametrize("foreign", [False, True])
+@pytest.mark.parametrize("number", WILD)
+def test_one_wild_number_is_counted_and_explains_no_other(
+    exported, tmp_path, number, foreign
+):
+    wild, words = WILD[number]
+
+    def one(weight):
+        weight.flat[0] = wild
+        return weight
+
+    found, reason = told(changed(exported, tmp_path, **{CONV: one}), foreign=foreign)
+
+    assert found is Outcome.WEIGHTS
+    assert words in reason
+    assert "times PyTorch" not in reason
+
+
 @pytest.mark.parametrize(
     ("name", "change", "words"),
     [
