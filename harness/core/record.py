@@ -154,6 +154,9 @@ class CaseRecord:
         ran: Device, provider and precision that were used.
         inputs: For each sample, a digest of what decides its reference: weights,
             configuration and inputs. The key ``""`` stands for every sample.
+        made_of: Digests of what each network is made of, by ``NETWORK/PART``: its
+            ``checkpoint`` (weights and configuration), its ``configuration`` alone,
+            and its ``recipe`` with options. They tell which part changed between runs.
         coverage: Numbers of computing operators: aligned, fused, unmatched, and those
             that count as compared. `measure.align.coverage_of` describes them.
         observer_max_abs: For each sample, the largest difference between the outputs of
@@ -194,6 +197,7 @@ class CaseRecord:
     asked: Mapping[str, Any]
     ran: Mapping[str, Any] | None = None
     inputs: Mapping[str, str] | None = None
+    made_of: Mapping[str, str] | None = None
     coverage: Mapping[str, Any] | None = None
     observer_max_abs: Mapping[str, float] | None = None
     contract: tuple[Mapping[str, Any], ...] = ()

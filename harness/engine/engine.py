@@ -31,6 +31,7 @@ from harness.engine.deployed import Deployed, Reading
 from harness.engine.excerpt import Excerpt, Redraw, Spot, excerpt_of
 from harness.engine.groups import Begun, together
 from harness.engine.kept import kept
+from harness.engine.made_of import made_of
 from harness.engine.needs import pipeline_need
 from harness.engine.store import Store
 from harness.engine.worker import JobResult
@@ -291,7 +292,12 @@ class Engine(AbstractContextManager["Engine"]):
             contract.append(dict(kept.meta) if kept else next(answers))
             if keeps and not kept:
                 self._keep(key, contract[-1])
-        return {**fields, "inputs": questions, "contract": tuple(contract)}
+        return {
+            **fields,
+            "inputs": questions,
+            "made_of": made_of([case.component]),
+            "contract": tuple(contract),
+        }
 
     def _keep(self, key: Mapping[str, object], answer: Mapping[str, object]) -> None:
         """Store what a file answered, where that is possible.
@@ -491,6 +497,7 @@ class Engine(AbstractContextManager["Engine"]):
         return {
             **fields,
             "inputs": {"": keys.drawing_question(pipeline)},
+            "made_of": made_of(pipeline.components),
             "pipeline": {"roles": pipeline_case.asked, **fields["pipeline"]},
             "artifacts": {file.role: _summary(file.artifact) for file in role_files},
         }

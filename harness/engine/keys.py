@@ -71,7 +71,7 @@ _OF_FOLDER = re.compile(r"\.dist-info/|^(\.\./)+(bin|Scripts)/|^__editable__")
 """Files of a package that differ between two environments: its scripts begin with the
 path of their Python, and an editable package has the path of its source."""
 
-_REPORTS = re.compile(Path(RUNS).parts[0] + r"|\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d.*")
+REPORTS = re.compile(Path(RUNS).parts[0] + r"|\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d.*")
 """Folders of runs. A suite may lie in its checkpoint, and a run then writes there."""
 
 # Parts of the harness's own code, for `code_digest`. A key names folders and not
@@ -429,7 +429,7 @@ def question(component: Component, sample: Sample) -> str:
     return digest_value(
         {
             "recipe": component.recipe,
-            "checkpoint": _weights(component),
+            "checkpoint": weights_digest(component),
             "sample": _drawn(sample) | {"label": sample.label, "knobs": sample.knobs},
             # Left out when empty, so that a baseline without options keeps its digests.
             **({"options": dict(component.options)} if component.options else {}),
@@ -447,7 +447,7 @@ def drawing_question(pipeline: Pipeline) -> str:
     return digest_value(
         {
             "inputs": inputs,
-            "checkpoints": [_weights(one) for one in pipeline.components],
+            "checkpoints": [weights_digest(one) for one in pipeline.components],
             **_sampling(pipeline),
             # Left out where they are the default, for the same reason.
             **({"vae_tiling": True} if pipeline.vae_tiling else {}),
@@ -474,7 +474,7 @@ def checkpoint_digest(
         digest_tree(
             source.path / folder,
             suffixes,
-            is_left_out=lambda name: _REPORTS.fullmatch(name) is not None,
+            is_left_out=lambda name: REPORTS.fullmatch(name) is not None,
         )
         for folder in folders
     ]
@@ -547,7 +547,7 @@ def _drawn(sample: Sample) -> dict[str, object]:
 def _component(component: Component) -> dict[str, object]:
     here: dict[str, object] = {
         "recipe": _recipe(component),
-        "checkpoint": _weights(component),
+        "checkpoint": weights_digest(component),
         "options": dict(component.options),
         "inputs": [asdict(spec) for spec in component.inputs],
         "outputs": [asdict(spec) for spec in component.outputs],
@@ -558,7 +558,7 @@ def _component(component: Component) -> dict[str, object]:
     return here
 
 
-def _weights(component: Component) -> str:
+def weights_digest(component: Component) -> str:
     """Return a digest of the folders of a component's weights."""
     recipe, source = component.recipe, component.source
     folders = weight_folders(recipe, source, component.options)

@@ -84,6 +84,26 @@ def is_url(name: str) -> bool:
     return "://" in name
 
 
+def place_of(url: str) -> str:
+    """Return a URL without its user, query and fragment: they may prove who asks.
+
+    >>> place_of("abfs://me:key@box.example:443/a/b?sig=1&se=2#x")
+    'abfs://box.example:443/a/b'
+    >>> place_of("simplecache::https://box/a/?sig=1")
+    'simplecache::https://box/a'
+    """
+    parts = (urlsplit(part) for part in url.split("::"))
+    return "::".join(
+        part._replace(
+            netloc=part.netloc.rpartition("@")[2],
+            path=part.path.rstrip("/"),
+            query="",
+            fragment="",
+        ).geturl()
+        for part in parts
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
     """One entry of a shared store.

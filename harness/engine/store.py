@@ -59,7 +59,7 @@ from harness.engine.large_files import (
     link,
     on_disk,
 )
-from harness.engine.shared import NAME, Shared, is_url
+from harness.engine.shared import NAME, Shared, is_url, place_of
 from harness.engine.store_folder import (
     DAMAGED,
     FULL,
@@ -113,7 +113,9 @@ def located(name: str, *, read_only: bool = False) -> Path:
         return local_root(name)
     shared = Shared(url=name.rstrip("/"), read_only=read_only)
     shared.open()
-    digest = digest_value([shared.url, read_only])
+    # A signature in the URL changes with each use, and the cache stays the same; the
+    # mark below then has the newest.
+    digest = digest_value([place_of(shared.url), read_only])
     root = cache_folder() / "shared" / digest[:16]
     mark = Mark(shared=shared.url, read_only=read_only)
     try:

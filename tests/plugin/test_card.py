@@ -415,13 +415,26 @@ def test_a_call_that_no_card_needs_is_refused(received, what):
 
 
 def test_the_values_of_a_provider_that_name_no_file_are_taken(received):
-    """This machine lacks the provider, which is an answer."""
+    """This machine lacks the provider, so the case does not run."""
     options = {"backend_type": "htp", "vtcm_mb": 8}
     provider = "QNNExecutionProvider"
     change = call(ORT, said_provider=provider, said_settings=options)
     sign_again(received.path / "card", change)
 
-    received.parity("verify", "card", "ship", ORT).check(1, f"no {ORT}")
+    received.parity("verify", "card", "ship", ORT).check(
+        2, f"not run {ORT}", "was asked for QNNExecutionProvider and has "
+    )
+
+
+def test_a_card_for_a_device_that_is_not_here_is_not_run(received):
+    """MNN takes the CPU instead, and does not say so."""
+    config = {"backend": "CUDA", "precision": "high", "numThread": 2}
+    case = "vae_decoder/mnn/fp32"
+    sign_again(received.path / "card", call(case, said_config=config))
+
+    received.parity("verify", "card", "ship", case).check(
+        2, f"not run {case}", "was asked for CUDA and runs on CPU"
+    )
 
 
 def declares(card, keys):

@@ -83,6 +83,36 @@ def test_a_second_look_needs_no_server(url):
 
 
 @pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("memory://box/a?sig=1", "memory://box/a?sig=2"),
+        ("memory://one@box/a", "memory://two@box/a"),
+        ("memory://box/a/?sig=1&se=2#x", "memory://box/a"),
+    ],
+)
+def test_another_signature_keeps_the_cache_and_is_the_one_in_use(first, second):
+    root = located(first)
+    Store(root=root).make("onnx", KEY, built)
+
+    again = located(second)
+
+    assert again == root
+    assert Store(root=again).shared == Shared(url=second)
+    assert Store(root=again).find("onnx", KEY) is not None
+
+
+@pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize(
+    "other", ["memory://box/b", "memory://crate/a", "memory://box:1/a", "file://box/a"]
+)
+def test_another_place_has_another_cache(other, tmp_path):
+    other = other.replace("file://", f"file://{tmp_path}/")
+
+    assert located(other) != located("memory://box/a?sig=1")
+
+
+@pytest.mark.usefixtures("machine")
 def test_a_worker_knows_the_shared_store_by_the_folder_alone(url):
     root = located(url)
 

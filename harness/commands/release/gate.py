@@ -8,6 +8,7 @@ nothing of the baseline is missing, and everything could be compared.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -40,12 +41,20 @@ class Reason:
         kind: ``worse``, ``gone``, ``inconclusive``, ``incomparable``, ``stale``,
             ``partial``, or how a check ended.
         words: The reason in a phrase with numbers.
+        causes: What changed in the case since the baseline. It is why the result is
+            ``incomparable``; beside another kind it is only what may matter.
 
     """
 
     name: str
     kind: str
     words: str
+    causes: tuple[str, ...] = ()
+
+    @property
+    def is_caused(self) -> bool:
+        """Whether nothing is wrong but that something else was compared."""
+        return self.kind == Change.INCOMPARABLE and bool(self.causes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +147,7 @@ def decide(
             name=name,
             kind=verdict.outcome.value,
             words=_why(verdict, worse.get(name), unseen[name]),
+            causes=found.causes.get(name.rpartition("/")[0], ()),
         )
         for name, verdict in failing.items()
         if name not in kept
@@ -148,6 +158,7 @@ def decide(
             name=finding.name,
             kind=finding.change.value,
             words=_with_picture(finding.words, told.get(name)),
+            causes=finding.causes or found.causes.get(finding.case, ()),
         )
         for name, finding in worse.items()
         if name not in failing
@@ -196,7 +207,7 @@ def _why(
     if unseen:
         words += f"; the accepted run did not have {few(list(unseen))}"
     # A check that passed in the baseline may give its reason as the change too.
-    if finding and finding.words not in words:
+    if finding and not finding.causes and finding.words not in words:
         words += f"; {finding.words}"
     return _with_picture(words, verdict)
 
@@ -259,7 +270,10 @@ def gate_lines(decision: Decision, *, every: bool = False) -> Iterator[Line]:
     if code == CANNOT_SAY:
         text = "no check of the run could be compared with the baseline's"
         yield from wrapped(text, indent=" ")
-    yield from _reasons(decision.reasons, every=every)
+    causes = _by_cause(decision.reasons)
+    yield from _causes(causes, decision, every=every)
+    rest = [reason for reason in decision.reasons if not reason.is_caused]
+    yield from _reasons(rest, list(causes), every=every)
     yield from _excused(decision.excused)
     yield from listed(decision.diff.of(Change.NEW), tone="quiet")
     better = decision.diff.of(Change.BETTER)
@@ -268,19 +282,60 @@ def gate_lines(decision: Decision, *, every: bool = False) -> Iterator[Line]:
     yield from notes(decision.diff)
 
 
-def _reasons(reasons: Sequence[Reason], *, every: bool) -> Iterator[Line]:
-    together: dict[tuple[str, ...], list[str]] = {}
+def _by_cause(reasons: Sequence[Reason]) -> dict[str, list[str]]:
+    """Return each cause to the results that cannot be compared because of it."""
+    causes: dict[str, list[str]] = {}
+    for reason in reasons:
+        for cause in reason.causes if reason.is_caused else ():
+            causes.setdefault(cause, []).append(reason.name)
+    return causes
+
+
+def _causes(
+    causes: Mapping[str, Sequence[str]], decision: Decision, *, every: bool
+) -> Iterator[Line]:
+    """Yield what changed, what cannot be compared therefore, and what to do."""
+    for number, (cause, names) in enumerate(causes.items(), 1):
+        yield Line(text=f" {number:>2}  {cause}", tone="bad")
+        listed = ", ".join(names) if every else few(names)
+        results = count(len(names), "result")
+        yield from wrapped(f"{results} cannot be compared: {listed}", tone="quiet")
+    if causes:
+        run = f"{decision.diff.after} --name {shlex.quote(decision.baseline.name)}"
+        fails = any(reason.kind in _FAILING for reason in decision.reasons)
+        why = " --why REASON" if fails else ""
+        yield from wrapped(
+            f"if that is meant, `parity baseline accept {run}{why}`; if not, undo it"
+        )
+
+
+_FAILING = {outcome.value for outcome in Outcome if not outcome.passed}
+
+
+def _reasons(
+    reasons: Sequence[Reason], causes: Sequence[str], *, every: bool
+) -> Iterator[Line]:
+    together: dict[tuple[str, ...], list[Reason]] = {}
     for reason in reasons:
         alike = (reason.kind, reason.words, *([reason.name] if every else []))
-        together.setdefault(alike, []).append(reason.name)
-    for number, ((kind, words, *_), names) in enumerate(together.items(), 1):
+        together.setdefault(alike, []).append(reason)
+    for number, ((kind, words, *_), some) in enumerate(together.items(), 1):
         if number > SHOWN and not every:
             more = count(len(together) - SHOWN, "more reason")
             yield Line(text=f"     and {more}, in gate.md", tone="bad")
             return
-        text = f" {number:>2}  {names[0]}{and_more(names)}   {kind}"
+        names = [reason.name for reason in some]
+        text = f" {number + len(causes):>2}  {names[0]}{and_more(names)}   {kind}"
         yield Line(text=text, tone="bad")
         yield from wrapped(words)
+        numbers = [
+            str(at)
+            for at, cause in enumerate(causes, 1)
+            if any(cause in reason.causes for reason in some)
+        ]
+        if numbers:
+            of = " and ".join(numbers)
+            yield from wrapped(f"in this case {of} changed too", tone="quiet")
         yield from also(names, INDENT)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from msgspec import structs
 
 from harness.core.errors import SuiteError
-from harness.core.program import alone, ended
+from harness.core.program import ProgramEnd, alone, ended
 from harness.core.runtime import runtime
 from harness.core.text import few, in_floors
 from harness.judge.value import Verdict, judge
@@ -111,8 +111,11 @@ def _checked(
         bundle, trace = Path(scratch, "bundle"), Path(scratch, "trace.npz")
         _assemble(bundle, case, arrays, found)
         done = _run(bundle, _source(declared.driver), trace)
-        if done or not trace.is_file():
-            return NO, f"{declared.title} fails: {done or 'no trace was written'}"
+        if done.code or not trace.is_file():
+            unmet = done.code == bundle_run.UNMET
+            words = done.words if done.code else "no trace was written"
+            words = words if unmet else f"{declared.title} fails: {words}"
+            return (SKIPPED if unmet else NO), words
         told = about(trace)
         made = {(one.sample, one.name): one for one in told.values}
         with reading(trace), Arrays(trace) as values:
@@ -199,16 +202,15 @@ write_trace(Path(folder), Path(driver), Path(out), "here")
 """
 
 
-def _run(bundle: Path, driver: Path, trace: Path) -> str:
-    """Run a bundle in a new process; return why it failed, or an empty text.
+def _run(bundle: Path, driver: Path, trace: Path) -> ProgramEnd:
+    """Run a bundle in a new process, and return how it ended.
 
     The script and the driver are those of this harness, and no file of a card lies
     beside them or where the process works.
     """
     places = map(str, (_source(bundle_run.__name__), bundle, driver, trace))
     with TemporaryDirectory(prefix="parity-verify-") as empty:
-        done = ended(alone("-c", _CHILD, *places), Path(empty))
-    return done.words if done.code else ""
+        return ended(alone("-c", _CHILD, *places), Path(empty))
 
 
 def _source(module: str) -> Path:

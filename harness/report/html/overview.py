@@ -140,7 +140,20 @@ def _reasons(facts: RunFacts, failures: Sequence[FailedCase]) -> Iterator[HeadRe
         yield HeadReason(case=one.found.case, words=one.words + also, target=one.id)
     named = {one.found.case for one in failures}
     if since := facts.since:
+        caused: dict[str, list[str]] = {}
         for change in since.changes:
+            for cause in change.causes if change.blocks else ():
+                caused.setdefault(cause, []).append(change.name)
+        for cause, names in caused.items():
+            words = (
+                f"Since the baseline {since.before}, {cause}, so "
+                f"{count(len(names), 'result')} cannot be compared with it. If that is "
+                "meant, `parity baseline accept` makes this run the baseline."
+            )
+            yield HeadReason(words=words, target="since")
+        for change in since.changes:
+            if change.causes:
+                continue
             if change.blocks and change.name.rpartition("/")[0] not in named:
                 how = _COUNTS.get(change.change, f"is {change.change} beside")
                 words = f"{how} the baseline {since.before}: {change.words}."

@@ -230,6 +230,7 @@ def _short_record(record: CaseRecord, suite: str) -> CaseRecord:
         suite=suite,
         asked=record.asked,
         inputs=record.inputs,
+        made_of=record.made_of,
         coverage=counts,
         artifacts=files,
         pipeline=pairs and {PAIRS: {name: pairs[name] for name in COMPARED}},

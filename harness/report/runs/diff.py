@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from harness.core.comparison import Comparison
 from harness.core.errors import SuiteError
 from harness.core.outcome import Outcome
 from harness.core.pipeline import IMAGE, PAIRS
-from harness.core.private import public_values
 from harness.core.record import LAYERS, CaseRecord, Row, coverage_share
 from harness.core.text import count, few, in_bytes, in_floors
 from harness.engine.run_folder import CaseReport, Report
 from harness.measure.metrics import METRIC, Metric
 from harness.report.pictures import psnr_db
 from harness.report.runs import thresholds
+from harness.report.runs.causes import same_task, settings_causes, task_causes
 from harness.report.runs.pairs import compare_pairs
 from harness.report.runs.thresholds import Change
 from harness.report.runs.times import compare_times
@@ -65,6 +65,7 @@ class RunChange:
         factor: Factor by which the error of the loudest row changed.
         of_machine: Whether it is time or memory, which depend on the machine.
         of_case: Whether one run lacks the whole case.
+        causes: What changed in the case, if that is why it cannot be compared.
 
     """
 
@@ -76,6 +77,7 @@ class RunChange:
     factor: float = 1.0
     of_machine: bool = False
     of_case: bool = False
+    causes: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -110,6 +112,7 @@ class Diff:
         files: Files of the suite that differ.
         versions: Tool to its two versions, where they differ.
         machines: The reason why times cannot be compared; empty if they can.
+        causes: What changed in a case's task and settings, by case.
 
     """
 
@@ -119,6 +122,7 @@ class Diff:
     files: tuple[str, ...]
     versions: Mapping[str, tuple[str, str]]
     machines: str
+    causes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def of(self, *changes: Change) -> list[RunChange]:
         """Return the findings with one of these changes, the largest first."""
@@ -176,7 +180,16 @@ def diff(before: Report, after: Report, rtol_of: RtolOf) -> Diff:
         files=other_files(before, after),
         versions=other_versions(before, after),
         machines=machines,
+        causes={
+            name: causes
+            for name in one.keys() & two.keys()
+            if (causes := _causes(one[name].record, two[name].record))
+        },
     )
+
+
+def _causes(before: CaseRecord, after: CaseRecord) -> tuple[str, ...]:
+    return *task_causes(before, after), *settings_causes(before, after)
 
 
 def differing(one: Mapping[str, object], two: Mapping[str, object]) -> list[str]:
@@ -253,7 +266,10 @@ def _case(
     for what in dict.fromkeys((*before.ends, *after.ends)):
         yield _check(name, what, before, after, compare, elsewhere=elsewhere)
     one, two = before.record, after.record
-    told = {SETTINGS: _settings(one, two)}
+    changed = settings_causes(one, two)
+    told = {
+        SETTINGS: (Change.INCOMPARABLE if changed else Change.SAME, ", ".join(changed))
+    }
     # Without rows a stage ended without a result: nothing was deployed, or nothing ran.
     if one.rows and two.rows:
         told[COVERAGE] = _coverage(one, two)
@@ -265,7 +281,12 @@ def _case(
     for what, (change, words) in told.items():
         machine = what == MEMORY
         yield RunChange(
-            case=name, what=what, change=change, words=words, of_machine=machine
+            case=name,
+            what=what,
+            change=change,
+            words=words,
+            of_machine=machine,
+            causes=changed if what == SETTINGS else (),
         )
 
 
@@ -317,6 +338,7 @@ def _check(
         # A stage ended without a result, so no row tells more than this.
         words = f"was {was.outcome}, {is_.outcome}: {is_.reason}"
         return RunChange(case=name, what=what, change=Change.WORSE, words=words)
+    causes = task_causes(before.record, after.record)
     compared = list(_compare_rows(name, what, before.record, after.record, compare))
     found = _together(what, compared)
     change, words = found.change, found.words
@@ -339,24 +361,8 @@ def _check(
         words=words,
         rows=Counter(row.change for row in compared),
         factor=found.factor,
+        causes=causes if change is Change.INCOMPARABLE else (),
     )
-
-
-def _settings(before: CaseRecord, after: CaseRecord) -> tuple[Change, str]:
-    # An older version has kept personal paths in options of a provider.
-    one, two = public_values(before.asked), public_values(after.asked)
-    changed = [
-        f"{key} {_setting(one.get(key))} → {_setting(two.get(key))}"
-        for key in differing(one, two)
-    ]
-    return Change.INCOMPARABLE if changed else Change.SAME, ", ".join(changed)
-
-
-def _setting(value: object) -> str:
-    """Return a device setting as text; hints are pairs of a name and a number."""
-    if not isinstance(value, Sequence) or isinstance(value, str):
-        return str(value)
-    return ", ".join(f"{name} = {number}" for name, number in value) or "none"
 
 
 def _coverage(before: CaseRecord, after: CaseRecord) -> tuple[Change, str]:
@@ -431,9 +437,8 @@ def _compare_rows(
 ) -> Iterator[_RowChange]:
     """Compare the rows of one check with another run's, over the union of both."""
     one, two = rows_of(before, what), rows_of(after, what)
-    otherwise = {
-        row.sample for row in two if not _same_inputs(row.sample, before, after)
-    }
+    otherwise = {row.sample for row in two if not same_task(row.sample, before, after)}
+    other_task = "; ".join(task_causes(before, after))
     for was, is_ in _paired(one, two, otherwise):
         row = is_ or was
         place = f"{row.place} ({row.sample})" if row else ""
@@ -441,7 +446,7 @@ def _compare_rows(
             change = Change.NEW if was is None else Change.GONE
             yield _RowChange(change=change, words=place)
             continue
-        other = "other weights, configuration or inputs"
+        other = other_task
         if is_.sample not in otherwise:
             other = _other_reference(was.comparison, is_.comparison)
         if other:
@@ -489,15 +494,6 @@ def _value(row: Row) -> tuple[object, ...]:
     # A baseline keeps six digits; two roundings must not make two values of one.
     magnitude = f"{float(f'{about.expected_rms:.5e}'):.3g}"
     return row.sample, row.place, about.expected_shape, magnitude
-
-
-def _same_inputs(sample: str, before: CaseRecord, after: CaseRecord) -> bool:
-    """Whether both runs had the same weights and inputs, as far as records tell."""
-    one, two = (
-        (record.inputs or {}).get(sample, (record.inputs or {}).get(""))
-        for record in (before, after)
-    )
-    return not one or not two or one == two
 
 
 def _other_reference(was: Comparison, is_: Comparison) -> str:

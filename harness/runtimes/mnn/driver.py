@@ -19,6 +19,9 @@ Feeds = Mapping[str, np.ndarray]
 Show = Callable[[str, np.ndarray], None]
 
 _BACKENDS_INFO = 2  # Interpreter::SessionInfoCode::BACKENDS
+BACKENDS = {"CPU": (0, 13), "METAL": (1,), "CUDA": (2,), "OPENCL": (3,), "VULKAN": (7,)}
+"""Backend to the MNNForwardType numbers that its session may report; the CPU's are
+without and with the processor's instruction extensions."""
 
 
 class MnnDriver:
@@ -48,6 +51,19 @@ class MnnDriver:
             "outputs": sorted(self._net.getSessionOutputAll(self._session)),
             "backend": self._net.getSessionInfo(self._session, _BACKENDS_INFO),
         }
+
+    def unmet(self, asked: Mapping[str, Any], told: Mapping[str, Any]) -> str:
+        """Return that another backend was opened than the one asked for; or nothing.
+
+        `asked` are the arguments of `open`, and `told` is its result. A build without
+        the backend takes the CPU and does not say so.
+        """
+        backend, got = asked["config"]["backend"], told["backend"]
+        if got in BACKENDS.get(backend, ()):
+            return ""
+        names = [name for name, numbers in BACKENDS.items() if got in numbers]
+        runs = names[0] if names else f"backend type {got}"
+        return f"MNN {self.version} was asked for {backend} and runs on {runs}"
 
     def run(self, feeds: Feeds, _: Show) -> int:
         """Run as deployed, and return MNN's error code."""

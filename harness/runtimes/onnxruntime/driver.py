@@ -119,6 +119,21 @@ class OrtDriver:
             "on_cpu": on_cpu if tells else None,
         }
 
+    def unmet(self, asked: Mapping[str, Any], told: Mapping[str, Any]) -> str:
+        """Return that another provider was opened than the one asked for; or nothing.
+
+        `asked` are the arguments of `open`, and `told` is its result. A build without
+        the provider opens nothing. One that cannot start it takes the CPU.
+        """
+        got = told["providers"]
+        if told["outputs"] and got[:1] == [asked["provider"]]:
+            return ""
+        how = "runs on" if told["outputs"] else "has"
+        return (
+            f"onnxruntime {ort.__version__} was asked for {asked['provider']} "
+            f"and {how} {', '.join(got)}"
+        )
+
     def run(self, feeds: Feeds, show: Show, *, names: list[str]) -> None:
         """Run the session, and show those of its outputs that are named."""
         made = self._session.run(list(names), dict(feeds))

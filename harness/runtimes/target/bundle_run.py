@@ -42,6 +42,9 @@ FEW = 8
 
 SEED = 20260101
 
+UNMET = 77
+"""Exit code where the runtime runs, and not on what was asked for."""
+
 _LOG_BYTES = 16384
 """How much is kept of the beginning of what native code prints, and of its end."""
 
@@ -69,6 +72,10 @@ def is_sketched(value: np.ndarray) -> bool:
     """
     some = value.reshape(-1)[:: max(1, value.size // 4096)]
     return value.size > 8 * BUCKETS and np.unique(some).size > FEW
+
+
+class UnmetError(Exception):
+    """The runtime took another device than the one that was asked for."""
 
 
 class BundleTrace:
@@ -108,7 +115,12 @@ class BundleTrace:
 
 
 def run(folder: Path, driver: Any) -> Tuple[BundleTrace, Dict[str, Any]]:
-    """Make a bundle's calls with a driver; return the values and the bundle's facts."""
+    """Make a bundle's calls with a driver; return the values and the bundle's facts.
+
+    Raises:
+        UnmetError: The runtime does not run on what was asked for.
+
+    """
     said = json.loads(folder.joinpath(CALLS).read_text(encoding="utf-8"))  # noqa: TID251  # a device has numpy alone
     if said["format"] != FORMAT:
         sys.exit("This bundle has another format; make it again with `parity bundle`.")
@@ -144,8 +156,19 @@ def run(folder: Path, driver: Any) -> Tuple[BundleTrace, Dict[str, Any]]:
             else value
             for name, value in call["said"].items()
         }
-        getattr(driver, call["do"])(given, show, **words)
+        told = getattr(driver, call["do"])(given, show, **words)
+        _check(driver, call["do"], words, told)
     return trace, said
+
+
+def _check(driver: Any, do: str, asked: Mapping[str, Any], told: Any) -> None:
+    """Refuse what a call returned: another device, or an error code."""
+    if do == "open":
+        unmet = driver.unmet(asked, told)
+        if unmet:
+            raise UnmetError(unmet)
+    elif do in ("run", "watch") and told:
+        sys.exit(f"The runtime ends its run with the error code {told}.")
 
 
 @contextlib.contextmanager
@@ -188,9 +211,13 @@ def write_trace(folder: Path, driver_file: Path, out: Path, name: str) -> None:
 
     `name` is that of the device, which ids then have.
     """
-    with native_log() as log:
-        driver = load_driver(driver_file)
-        trace, said = run(folder, driver)
+    try:
+        with native_log() as log:
+            driver = load_driver(driver_file)
+            trace, said = run(folder, driver)
+    except UnmetError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(UNMET)
     about = {
         "name": name,
         "case": said["case"],

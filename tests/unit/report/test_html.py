@@ -415,6 +415,20 @@ def test_what_changed_since_a_baseline_stands_at_the_top(found):
     assert text.index("Since v1") < text.index('id="cases"')
 
 
+def test_what_cannot_be_compared_has_its_cause_once(found):
+    cause = ("the weights of unet changed",)
+    other = [
+        RunChange(case=CASE, what=what, change=Change.INCOMPARABLE, causes=cause)
+        for what in ("layers", "outputs")
+    ]
+
+    page = page_of(found(agreeing(), exit_code=1, since=since(*other)))
+
+    (reason,) = page.headline.reasons
+    assert "the weights of unet changed, so 2 results cannot" in reason.words
+    assert "`parity baseline accept`" in reason.words
+
+
 def test_a_run_like_its_baseline_says_so_without_a_table(found):
     same = RunChange(
         case=CASE, what="layers", change=Change.SAME, rows={Change.SAME: 12}

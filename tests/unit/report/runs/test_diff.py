@@ -120,8 +120,8 @@ def test_what_stopped_being_finite_is_worse(places):
         pytest.param(
             record(output(1), inputs={"s-0": "one"}),
             record(output(1), inputs={"s-0": "two"}),
-            "other weights, configuration or inputs",
-            id="weights",
+            "the weights, the configuration or the inputs of unet changed",
+            id="task",
         ),
         pytest.param(
             record(output(1)),

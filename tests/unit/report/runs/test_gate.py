@@ -1,5 +1,6 @@
 """The gate passes or blocks a release, and gives each reason once."""
 
+from dataclasses import replace
 from datetime import date
 
 import pytest
@@ -21,6 +22,11 @@ from tests.unit.reports import CASE, chain, output, record
 from tests.unit.snapshots import exactly, run, verdict
 
 TODAY = date(2026, 11, 21)
+TIERS = "".join(
+    f"[mnn.{name}]\nwhy = 'a test'\noutputs = {{ floors = 16.0 }}\n"
+    "layers = { floors = 16.0 }\n"
+    for name in ("fp32", "int8")
+)
 GAP = Gap(
     case=f"{CASE}/outputs",
     outcome=Outcome.EXCEEDS,
@@ -223,7 +229,77 @@ def test_a_run_of_other_inputs_cannot_be_decided(tmp_path):
 
     assert decision.code == CANNOT_SAY
     assert page(decision).startswith("CANNOT SAY")
-    assert "other weights" in page(decision)
+    assert "the weights, the configuration or the inputs" in page(decision)
+
+
+MADE = {"unet/checkpoint": "c1", "unet/configuration": "f1", "unet/recipe": "r1"}
+
+
+def retrained(floors, *, case=CASE, moved="checkpoint", hints=()):
+    """A case before and after something in its network changed."""
+    before = record(*chain(1, 1), output(2), case=case, inputs={"s-0": "one"})
+    after = record(*chain(1, 1), output(floors), case=case, inputs={"s-0": "two"})
+    parts = {name: d + "*" if moved in name else d for name, d in MADE.items()}
+    asked = {"device": "cpu", "hints": [["winograd_memory_level", 0]]}
+    return (
+        replace(before, made_of=MADE, asked=asked),
+        replace(after, made_of=parts, asked={**asked, "hints": list(hints)}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("moved", "words"),
+    [
+        ("checkpoint", "the weights of unet changed"),
+        ("configuration", "the configuration of unet changed, and perhaps its weights"),
+        ("recipe", "the recipe of unet or its options changed"),
+        ("nothing", "the inputs of unet changed (s-0)"),
+    ],
+)
+def test_a_cause_names_the_part_that_changed(tmp_path, moved, words):
+    before, after = retrained(2, moved=moved)
+
+    assert f" 1  {words}\n" in page(decided(before, after, tmp_path))
+
+
+def test_the_cause_comes_first_and_then_what_to_do_about_it(tmp_path):
+    before, after = retrained(99)
+
+    text = page(decided(before, after, tmp_path))
+
+    cause = text.index(" 1  the weights of unet changed\n")
+    hint = text.index(" 2  hints winograd_memory_level = 0 → none\n")
+    advice = text.index("if that is meant, `parity baseline accept")
+    fault = text.index(f" 3  {CASE}/outputs   exceeds")
+    assert cause < hint < advice < fault
+    assert "in this case 1 and 2 changed too" in text
+    assert "outputs   incomparable" not in text
+    assert "--why" in text
+
+
+def test_a_cause_that_cases_share_is_said_once(tmp_path):
+    pairs = [retrained(2, case=case) for case in (CASE, "unet/mnn/int8")]
+    befores, afters = zip(*pairs, strict=True)
+    kept = accept(run(*befores), name="digits", who="A. Reviewer", why="", when=TODAY)
+    verdicts = verdicts_of(tmp_path, *afters, text=TIERS, whats=("layers", "outputs"))
+
+    found = diff(kept.report, run(*afters), exactly)
+    decision = decide(
+        kept, found, verdicts, names={one.key: one.case for one in afters}
+    )
+
+    assert page(decision).count("the weights of unet changed") == 1
+    assert "4 results cannot be compared" in page(decision)
+
+
+def test_settings_that_changed_alone_are_a_cause_with_its_advice(tmp_path):
+    before, after = retrained(2, moved="nothing")
+
+    text = page(decided(before, replace(after, inputs=before.inputs), tmp_path))
+
+    assert " 1  hints winograd_memory_level = 0 → none\n" in text
+    assert "if not, undo it" in text
+    assert "--why" not in text
 
 
 def test_the_page_fits_and_its_markdown_has_every_reason(tmp_path):
