@@ -231,6 +231,64 @@ def test_a_size_that_is_fixed_inside_a_graph_is_named(tmp_path):
     assert "axis 0 of input 'x'" in str(found)
 
 
+PICTURE = nets.component("net", {"x": ("batch", 3, "height", "width")})
+OWN = {"batch": 2, "height": 10, "width": 12}
+ADDED = (
+    {"batch": 1, "height": 20, "width": 24},
+    {"batch": 3, "height": 9, "width": 24},
+    {"batch": 4, "height": 20, "width": 12},
+)
+FIXES = {
+    "sides": (("height", "width"), lambda s: (s["height"], s["width"]) == (10, 12)),
+    "height": (("height",), lambda s: s["height"] == 10),
+    "batch": (("batch",), lambda s: s["batch"] == 2),
+    "width": (("width",), lambda s: s["width"] == 12),
+    "all": (("batch", "height", "width"), lambda s: s == OWN),
+    "small batches": (("batch",), lambda s: s["batch"] in {1, 2, 3}),
+}
+
+
+@pytest.mark.parametrize("fixes", FIXES)
+def test_each_axis_that_is_fixed_is_named_and_no_other(fixes):
+    named, takes = FIXES[fixes]
+    error = StageError("another size", outcome=Outcome.RUN)
+
+    def run(feeds):
+        shape = feeds["x"].shape
+        if not takes(dict(zip(OWN, (shape[0], *shape[2:]), strict=True))):
+            raise error
+        return feeds
+
+    every = [
+        {"x": np.ones((s["batch"], 3, s["height"], s["width"]), dtype=np.float32)}
+        for s in (OWN, *ADDED)
+    ]
+    failed = every[-1] if fixes in {"batch", "small batches"} else every[1]
+    found = frozen(error, run, PICTURE, "m.onnx", feeds=every, failed=failed)
+
+    assert found.outcome is Outcome.FROZEN
+    said = str(found).partition(", though")[0].partition("so ")[2]
+    assert [symbol for symbol in OWN if f"'{symbol}'" in said] == list(named)
+
+
+def test_axes_that_fail_together_alone_are_named_together():
+    too_large = StageError("too large", outcome=Outcome.RUN)
+
+    def run(feeds):
+        if feeds["x"].shape[2] * feeds["x"].shape[3] > 300:
+            raise too_large
+        return feeds
+
+    every = [{"x": np.ones((2, 3, h, w))} for h, w in ((10, 12), (20, 24))]
+    with pytest.raises(StageError) as caught:
+        run(every[1])
+    found = frozen(caught.value, run, PICTURE, "m", feeds=every, failed=every[1])
+
+    assert "'height' (axis 2 of input 'x') and 'width'" in str(found)
+    assert "each of them alone can change" in str(found)
+    assert "batch" not in str(found)
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
