@@ -26,7 +26,7 @@ from harness.core.record import (
 )
 from harness.core.text import count, few, in_floors, operator
 from harness.judge import known_gaps
-from harness.judge.contract import contract_breach, flags_without_effect
+from harness.judge.contract import contract_breach, stored_words, without_effect
 from harness.judge.distribution import Conclusion, pair_words, verdict_of
 from harness.judge.foreign import (
     NO_LAYERS,
@@ -74,6 +74,8 @@ class CaseVerdict:
             it; empty for other values.
         own: Message about the error as a multiple of PyTorch's own error in fewer bits;
             empty if that was not asked for.
+        stored: How many layers of the file are stored in the bits of the variant's
+            name; empty if it names none. It is with the outputs alone.
         gap: Known gap that explains the outcome; None if there is none.
 
     """
@@ -92,6 +94,7 @@ class CaseVerdict:
     alone: tuple[JudgedRow, ...] = ()
     picture: str = ""
     own: str = ""
+    stored: str = ""
     gap: Gap | None = None
 
     @property
@@ -199,7 +202,7 @@ def judge_case(
             # cannot be right.
             (found, reason), first, inputs, also = breach, None, (), ()
         elif told := (
-            graph_finding(record, failing=bool(failing)) or flags_without_effect(record)
+            graph_finding(record, failing=bool(failing)) or without_effect(record)
         ):
             # It counts, however small its effect is.
             reason = f"{told[1]}; {reason}" if failing else told[1]
@@ -225,6 +228,7 @@ def judge_case(
         alone=own,
         picture=picture,
         own="; ".join(words),
+        stored=stored_words(record) if what == OUTPUTS and not record.failure else "",
         gap=applied.gap,
     )
 

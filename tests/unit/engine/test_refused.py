@@ -2,6 +2,7 @@
 
 import pytest
 
+from harness.core.outcome import Outcome
 from harness.engine.engine import Engine
 from harness.engine.store import Store
 from harness.suite.suite import load_suite
@@ -92,3 +93,25 @@ def test_a_larger_size_that_pytorch_refuses_is_left_out_and_said(way, recorded):
     assert any("tokens40" in one for one in record.refused)
     assert not any("tokens40" in row.sample for row in record.rows)
     assert "tokens above 20" in record.refused
+
+
+NO_REFERENCE = {
+    "wrong_shapes": ("x = x @ torch.zeros(9, 9)", "PyTorch itself cannot run with"),
+    "asserts": ("assert x.shape[0] == 99, 'only 99'", "only 99"),
+    "random": ("return self.a(torch.normal(0.0, 1.0, size=(2, 20, 8)))", "is random"),
+}
+
+
+@pytest.mark.parametrize("way", NO_REFERENCE)
+def test_a_network_that_is_no_reference_is_no_fault_of_an_exporter(
+    way, recorded, monkeypatch
+):
+    line, said = NO_REFERENCE[way]
+    monkeypatch.setitem(WAYS, way, (line, ""))
+
+    record = recorded(way, 20)
+
+    assert record.failure is not None
+    assert record.failure.outcome is Outcome.REFERENCE
+    assert said in record.failure.message
+    assert "exporter" not in record.failure.message
