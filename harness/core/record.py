@@ -155,7 +155,10 @@ class CaseRecord:
         inputs: For each sample, a digest of what decides its reference: weights,
             configuration and inputs. The key ``""`` stands for every sample.
         coverage: Numbers of computing operators: aligned, fused, unmatched, and those
-            that count as compared. `measure.align.coverage_of` describes them.
+            that count as compared. `measure.align.coverage_of` describes them. Where a
+            value has another shape than PyTorch's: the values that were not compared,
+            with those they were computed from, and the kinds of those that compute
+            nothing.
         observer_max_abs: For each sample, the largest difference between the outputs of
             the watched run and of the deployed one.
         contract: For each deployed file: the effect of each input alone, in PyTorch and
