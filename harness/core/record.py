@@ -158,7 +158,10 @@ class CaseRecord:
             ``checkpoint`` (weights and configuration), its ``configuration`` alone,
             and its ``recipe`` with options. They tell which part changed between runs.
         coverage: Numbers of computing operators: aligned, fused, unmatched, and those
-            that count as compared. `measure.align.coverage_of` describes them.
+            that count as compared. `measure.align.coverage_of` describes them. Where a
+            value has another shape than PyTorch's: the values that were not compared,
+            with those they were computed from, and the kinds of those that compute
+            nothing.
         observer_max_abs: For each sample, the largest difference between the outputs of
             the watched run and of the deployed one.
         contract: For each deployed file: the effect of each input alone, in PyTorch and

@@ -94,6 +94,8 @@ class Coverage(TypedDict):
     seen: NotRequired[Count]
     reach: NotRequired[Count]
     missing: NotRequired[list[Name]]
+    unseen: NotRequired[dict[Name, list[Name]]]
+    kinds: NotRequired[dict[Name, Name]]
 
 
 class MetaRead(TypedDict):

@@ -9,7 +9,8 @@ unmatched.
 ``output``          A graph output was renamed to the component's output name.
 ``merged``          The same operator on the same values, kept once.
 ``leaving``         Several values were made for an operator (dynamo) or inside a
-                    module (TorchScript), and only this one is read outside it.
+                    module (TorchScript), and only this one is read outside it. With
+                    dynamo it must also have the shape of the operator's result.
 ``unchanged``       An operator of the graph that changes nothing, such as a division
                     by one, carries the value before it.
 ``made``            An MNN operator has the name of one value and makes another: it
@@ -52,6 +53,10 @@ MASK_END = 6e4
 beyond any softmax input."""
 
 
+Axes = tuple[int | None, ...]
+"""Sizes of a value's axes; None for an open one."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphValue:
     """One value of an exported graph.
@@ -65,6 +70,9 @@ class GraphValue:
         is_constant: Whether the value depends only on weights and sizes.
         repeats: Name of the value that this one passes on unchanged; empty if it is a
             new value.
+        shape: Its axes, with None for an open one; None if the file does not say.
+        is_turned: Whether the nodes of its origin change the order of axes, and none
+            changes it back for this value.
 
     """
 
@@ -74,17 +82,22 @@ class GraphValue:
     is_output: bool
     is_constant: bool = False
     repeats: str = ""
+    shape: Axes | None = None
+    is_turned: bool = False
 
 
 def link(
     probes: Sequence[Probe],
     values: Sequence[GraphValue],
     outputs: Mapping[str, str],
+    shapes: Mapping[str, Axes] | None = None,
 ) -> list[Probe]:
     """Return each probe with the name of the exported value that holds it.
 
     The `onnx` of a duplicate names the original. `outputs` maps each program value that
-    is an output of the graph to its output name.
+    is an output of the graph to its output name. `shapes` gives the axes of the
+    program's values, with None for an open one: a value inside the translation of an
+    operator is its result only if it can have the result's shape.
     """
     names = {value.name for value in values}
     repeats = {value.name: value.repeats for value in values if value.repeats}
@@ -97,7 +110,11 @@ def link(
             return name
         if name in outputs:
             return outputs[name]
-        left = [value.name for value in leaving.get(name, []) if not value.is_constant]
+        left = [
+            value.name
+            for value in leaving.get(name, [])
+            if not value.is_constant and _may_be_result(value, shapes, name)
+        ]
         one = len({repeats.get(value, value) for value in left}) == 1
         return left[0] if one and probe.kind is not Kind.MOVE else ""
 
@@ -114,6 +131,22 @@ def link(
         return replace(probe, onnx=name, kind=kind)
 
     return [linked(probe) for probe in probes]
+
+
+def _may_be_result(
+    value: GraphValue, shapes: Mapping[str, Axes] | None, name: str
+) -> bool:
+    """Whether a value can be the result of the operator that it was made for."""
+    if shapes is None:
+        return True
+    shape, theirs = shapes.get(name), value.shape
+    if shape is None or theirs is None:
+        return not value.is_turned
+    alike = (
+        None in {one, two} or one == two
+        for one, two in zip(shape, theirs, strict=False)
+    )
+    return len(shape) == len(theirs) and not value.is_turned and all(alike)
 
 
 def _leaving(values: Sequence[GraphValue]) -> dict[str, list[GraphValue]]:

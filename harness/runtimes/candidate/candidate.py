@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -116,7 +117,6 @@ def run_candidate(
             # After the session: the runtime must be the one to refuse an invalid file.
             watches = any(reading.layers for reading in file.readings)
             readers = read_into(file.graph) if watches else {}
-            operators = computing_nodes(file.graph) if watches else 0
             for reading, feeds in zip(file.readings, given, strict=True):
                 if not reading.layers:
                     continue
@@ -132,7 +132,7 @@ def run_candidate(
                         readers,
                         names.compared if names else outputs,
                         is_foreign=taken is not None and taken["by"] != ITSELF,
-                        operators=operators,
+                        operators=computing_nodes(file.graph),
                     )
                 )
                 observer[reading.sample] = _gap(
@@ -143,11 +143,7 @@ def run_candidate(
     return {
         "rows": tuple(rows),
         "ran": asdict(ran),
-        "coverage": min(
-            coverages,
-            key=lambda one: one["seen"] / max(1, one["reach"]),
-            default=None,
-        ),
+        "coverage": _least(coverages, rows, deployed[-1].probes),
         "observer_max_abs": observer,
         "foreign": taken,
         "contract": tuple(contract),
@@ -158,6 +154,25 @@ def _begun(reading: Reading) -> Trace:
     """Say whose inputs run now, and return the reference's values of them."""
     SAMPLE.set(reading.sample)
     return open_trace(reading.reference.path)
+
+
+def _least(
+    coverages: Sequence[dict[str, Any]], rows: Sequence[Row], probes: Path
+) -> dict[str, Any] | None:
+    """Return the least coverage, with what follows errors if a shape differs."""
+    if not coverages:
+        return None
+    least = min(coverages, key=lambda one: one["seen"] / max(1, one["reach"]))
+    if any(map(_has_other_shape, rows)):
+        lineage = _lineage(load_probes(probes), rows)
+        least |= {name: lineage[name] for name in ("unseen", "kinds")}
+    return least
+
+
+def _has_other_shape(row: Row) -> bool:
+    """Whether a layer's value has another shape than PyTorch's value."""
+    found = row.comparison
+    return row.what == LAYERS and found.expected_shape != found.actual_shape
 
 
 def _lineage(probes: Sequence[Probe], rows: Sequence[Row]) -> dict[str, Any]:

@@ -38,7 +38,11 @@ from harness.measure.weight_kinds import (
 from harness.runtimes.graph.attributes import attributes_told
 from harness.runtimes.graph.module_settings import with_settings
 from harness.runtimes.graph.onnx_graph import makers_of, nodes_between, tensors_of
-from harness.runtimes.pytorch.program import WRAPPER, own_path
+from harness.runtimes.pytorch.program import (
+    WRAPPER,
+    applied_parameters,
+    own_path,
+)
 from harness.runtimes.pytorch.weights import of_recurrent
 
 NAMED = 64
@@ -198,7 +202,8 @@ def check_graph(
     }
     if any(isinstance(part, _BatchNorm) for part in module.modules()):
         _leave_out_folded(found)
-    remade = {name for name in _remade(module) if found.get(name, EQUAL) != EQUAL}
+    remade = {*_remade(module), *_folded(weights.names, probes)}
+    remade = {name for name in remade if found.get(name, EQUAL) != EQUAL}
     found.update(dict.fromkeys(remade, ELSEWHERE))
     _pair_by_shape(found, weights, held, remade)
     differing = [one for one in found.values() if isinstance(one, _Differing)]
@@ -364,6 +369,16 @@ def _remade(module: nn.Module) -> Iterator[str]:
                 for end in ("_g", "_v", "_orig"):
                     yield own_path(f"{path}.{hook.name}{end}".lstrip("."))
     yield from map(own_path, of_recurrent(module))
+
+
+def _folded(names: Iterable[str], probes: Sequence[Probe]) -> set[str]:
+    """Return parameters that no operator applies to a value made from the inputs.
+
+    The exporter computes with them while it exports, or leaves them out. So a constant
+    in their module's place is another value than theirs.
+    """
+    applied = applied_parameters(probes)
+    return set() if applied is None else {*names} - applied
 
 
 def _pair_by_shape(

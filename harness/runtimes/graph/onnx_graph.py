@@ -12,7 +12,7 @@ import onnx
 from harness.core.contract import Sides
 from harness.core.onnx_header import port_of
 from harness.core.probes import Probe
-from harness.measure.align import GraphValue
+from harness.measure.align import Axes, GraphValue
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,6 +54,8 @@ def graph_values(
     depends = {value.name for value in graph.input}
     constants = small_constants(graph, 1)
     scalars = {n: float(one.item()) for n, one in constants.items() if not one.ndim}
+    shapes = _shapes_of(graph)
+    turned: set[str] = set()
     repeats: dict[str, str] = {}
     origins: dict[str, str] = {}
     for node in graph.node:
@@ -71,6 +73,8 @@ def graph_values(
         # constant.
         if reads and node.op_type not in _SIZES:
             depends.update(node.output)
+            if node.op_type == "Transpose":
+                turned.add(origins[node.output[0]])
         if before := _unchanged(node, scalars):
             repeats[node.output[0]] = repeats.get(before, before)
     return [
@@ -81,11 +85,25 @@ def graph_values(
             is_output=name in outputs,
             is_constant=name not in depends,
             repeats=repeats.get(name, ""),
+            shape=shapes.get(name),
+            is_turned=origins[name] in turned and node.op_type != "Transpose",
         )
         for node in graph.node
         for name in node.output
         if name
     ]
+
+
+def _shapes_of(graph: onnx.GraphProto) -> dict[str, Axes]:
+    """Return the axes of each value whose shape the file states."""
+    return {
+        value.name: tuple(
+            axis.dim_value if axis.HasField("dim_value") else None
+            for axis in value.type.tensor_type.shape.dim
+        )
+        for value in (*graph.value_info, *graph.output)
+        if value.type.tensor_type.HasField("shape")
+    }
 
 
 def read_into(path: Path) -> dict[str, list[str]]:

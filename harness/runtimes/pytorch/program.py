@@ -46,6 +46,7 @@ _IDENTITIES = frozenset(
     {"alias_copy", "clone", "dropout", "lift_fresh", "native_dropout"}
 )
 _CASTS = frozenset({"_to_copy", "to", "type_as", "convert_element_type"})
+_LOOKS_UP = frozenset({"embedding", "gather", "index", "index_select"})
 _NEUTRAL = {"div": 1, "mul": 1, "add": 0, "sub": 0}
 """Operator to the second operand with which it changes nothing."""
 
@@ -76,6 +77,7 @@ class Program:
         place: A function that moves to a device the program's weights and the tensors
             that it makes itself.
         scopes: The TorchScript exporter's scope of a submodule, to its path.
+        shapes: Axes of each value, with None for an open one; None if not known.
 
     """
 
@@ -83,6 +85,7 @@ class Program:
     run: Callable[..., tuple[torch.Tensor, ...]]
     place: Callable[[str], object]
     scopes: Mapping[str, str] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int | None, ...]] | None = None
 
 
 def probes_of_graph(graph: fx.Graph) -> list[Probe]:
@@ -269,6 +272,35 @@ def _module_path(node: fx.Node) -> str:
     return own_path(str(path))
 
 
+def applied_parameters(probes: Sequence[Probe]) -> set[str] | None:
+    """Return the parameters that operators apply to values made from the inputs.
+
+    A view of a parameter, or its rows, stand for it. The others are read by nothing, or
+    only by operators that an exporter computes while it exports: ``1 + weight``.
+
+    Returns:
+        Names in the checkpoint; None if the probes do not name their arguments.
+
+    """
+    if not any(probe.arguments for probe in probes):
+        return None
+    held: dict[str, set[str]] = {}
+    applied: set[str] = set()
+    for probe in probes:
+        read = {
+            name
+            for _, argument in probe.arguments
+            for name in held.get(argument, {argument})
+        }
+        if probe.kind is not Kind.CONSTANT:
+            applied |= read
+            continue
+        name = probe.op.removeprefix("aten.").partition(".")[0]
+        keeps = name in _MOVES | _IDENTITIES | _CASTS | _LOOKS_UP
+        held[probe.name] = read if keeps else set()
+    return {own_path(name) for name in applied}
+
+
 def as_array(value: torch.Tensor) -> np.ndarray:
     """Return a value; NumPy has no bfloat16, and float32 holds each of its numbers."""
     value = value.detach()
@@ -394,7 +426,12 @@ def program_of_export(exported: ExportedProgram) -> Program:
         if device != "cpu":  # the graph also makes tensors, on a device it names
             graph = move_to_device_pass(exported, device).module(check_guards=False)
 
-    return Program(probes=probes, run=run, place=place)
+    shapes = {
+        node.name: tuple(n if isinstance(n, int) else None for n in made.shape)
+        for node in graph.graph.nodes
+        if isinstance(made := node.meta.get("val"), torch.Tensor)
+    }
+    return Program(probes=probes, run=run, place=place, shapes=shapes)
 
 
 def doubled(values: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:

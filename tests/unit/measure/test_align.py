@@ -231,6 +231,27 @@ def test_masks_end_at_the_same_number_and_keep_what_is_not_finite():
     assert list(cut[3:]) == [0.0, 5.0, MASK_END]
 
 
+@pytest.mark.parametrize(
+    ("fields", "carrier"),
+    [
+        pytest.param({"shape": (1, 128, None)}, "inner", id="its-shape"),
+        pytest.param({"shape": (None, 128, 8)}, "inner", id="open-axes-may-be-equal"),
+        pytest.param({"shape": (128, 8, None)}, "", id="another-order"),
+        pytest.param({"shape": (1, 8, 16, 8)}, "", id="other-axes"),
+        pytest.param({"shape": (1, 128, 8), "is_turned": True}, "", id="turned"),
+        pytest.param({}, "inner", id="no-shape-is-stated"),
+    ],
+)
+def test_a_value_inside_a_translation_is_the_result_only_in_its_shape(fields, carrier):
+    values = [value("inner", "scatter", ("add",), **fields)]
+    probes = [probe("scatter")]
+
+    (found,) = link(probes, values, {}, {"scatter": (1, 128, None)})
+
+    assert found.onnx == carrier
+    assert link(probes, values, {})[0].onnx == "inner", "modules have no shapes"
+
+
 def test_coverage_counts_what_was_lost_and_what_was_fused():
     probes = [
         probe("conv2d", position=0, onnx="conv2d"),

@@ -18,6 +18,7 @@ from harness.engine.export_files import MODEL, PROBES, WEIGHTS
 from harness.judge.graph_check import graph_finding
 from harness.measure.weight_kinds import difference
 from harness.runtimes.graph.check import check_graph
+from harness.runtimes.pytorch.program import applied_parameters
 from tests.unit import nets
 
 CONV, QUERY, KEY = "conv_in.weight", "attention.to_q.weight", "attention.to_k.weight"
@@ -375,3 +376,57 @@ def test_weights_that_are_cut_short_are_refused_by_name(tmp_path):
 
     with pytest.raises(StageError, match=r"weight .* cannot be read .* cut short"):
         check_graph(module, load_probes(tmp_path / PROBES), tmp_path / MODEL)
+
+
+class Folded(nn.Module):
+    """A scale that an export folds, a weight that is read, and one that is not."""
+
+    def __init__(self, fold):
+        super().__init__()
+        self.fold = fold
+        self.scale = nn.Parameter(torch.zeros(16))
+        self.used = nn.Linear(16, 16)
+        self.unused = nn.Linear(16, 16)
+        self.register_buffer("turn", torch.randn(16, 16))
+
+    def forward(self, x):
+        return (self.used(x) * self.fold(self.scale)) @ self.turn
+
+
+@pytest.mark.parametrize(
+    "fold",
+    [
+        pytest.param(lambda w: 1 + w, id="one-more"),
+        pytest.param(torch.exp, id="exponential"),
+        pytest.param(lambda w: 1 / (w.exp() + 1e-9), id="several-operators"),
+    ],
+)
+@pytest.mark.parametrize("trained", [False, True])
+def test_a_weight_that_the_export_folded_is_not_taken_for_another(
+    tmp_path, fold, trained
+):
+    module = Folded(fold)
+    if trained:
+        nn.init.normal_(module.scale)
+    nets.export(module, nets.component("net", {"x": ("batch", 16)}), tmp_path)
+
+    checked = check_graph(module, load_probes(tmp_path / PROBES), tmp_path / MODEL)
+
+    assert checked["weights"] == []
+    assert "scale" in checked["elsewhere"] or not trained
+
+
+def test_a_weight_that_is_applied_in_a_view_is_still_compared(tmp_path):
+    module = Folded(lambda w: w.reshape(1, 16))
+    nn.init.normal_(module.scale)
+    nets.export(module, nets.component("net", {"x": ("batch", 16)}), tmp_path)
+    probes = load_probes(tmp_path / PROBES)
+    module.scale.data[3] += 1
+    module.used.weight.data[3] += 1
+
+    checked = check_graph(module, probes, tmp_path / MODEL)
+
+    assert {one["name"] for one in checked["weights"]} >= {"used.weight"}
+    applied = applied_parameters(probes)
+    assert applied is not None
+    assert "scale" in applied
