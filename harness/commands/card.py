@@ -41,7 +41,7 @@ def card(
     from harness.engine.engine import Engine
     from harness.engine.run import open_store
     from harness.engine.run_folder import load_report
-    from harness.report.card.make import write_card
+    from harness.report.card.make import must_not_ship, write_card
     from harness.report.rejudge import facts_of, rejudge
     from harness.report.runs.selection import as_judged
     from harness.report.runs.suites import all_suites_for
@@ -62,6 +62,8 @@ def card(
         f"wrote {out} ({size:.1f} MB): {len(made.cases)} cases, {checkable} of them "
         "can be checked elsewhere"
     )
+    if bad := must_not_ship(made):
+        echo(f"      {bad} The card says so at its top.")
     quoted = shlex.quote(str(out))
     echo(f"next  put {out / 'card.md'} into the model card")
     echo(f"      parity verify {quoted} FOLDER   checks the files of a folder")

@@ -42,6 +42,9 @@ from harness.report.runs.selection import baselines_beside
 from harness.suite.shards import Shard, ShardCases
 from harness.suite.suite import Check, Suite, load_suite
 
+_STOP_TIMER = "pytest_timeout_cancel_timer"
+"""The hook by which pytest-timeout, where it is installed, takes its limit back."""
+
 _PARTS = {"component": 0, "backend": 1, "variant": 2}
 _TONES = {"good": {"green": True}, "bad": {"red": True}, "quiet": {"light": True}}
 
@@ -148,6 +151,10 @@ class ParitySession:
         if not isinstance(check, Check):
             msg = "parity.require takes a Check, one of suite.checks()."
             raise TypeError(msg)
+        # The cases have limits of their own. A test waits for work that other tests
+        # share, so a limit of pytest-timeout would end what is not this test's.
+        if hasattr(node.ihook, _STOP_TIMER):
+            getattr(node.ihook, _STOP_TIMER)(item=node)
         told = node.user_properties
         told += [
             ("parity.check", check.id),

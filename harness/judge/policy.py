@@ -335,6 +335,13 @@ class Policy:
                 possible, or something looser has no `why`.
 
         """
+        if not path.exists():
+            msg = (
+                f"{path}: there is no such file. Write it; for one variant it may be "
+                '[onnxruntime.fp32] with outputs = "standard" and layers = "standard" '
+                "(docs/bounds.md). `parity init` writes one for a checkpoint."
+            )
+            raise SuiteError(msg)
         return cls.of(TomlFile.load(path))
 
     @classmethod

@@ -162,7 +162,10 @@ def discover(source: Source) -> tuple[str, ...]:
             "Give the folder of a whole pipeline that save_pretrained() wrote; one of "
             "a text model of transformers has a config.json with a model_type. A "
             "single network of diffusers goes into the folder of its role, such as "
-            "vae/, beside a model_index.json that names it."
+            "vae/, beside a model_index.json that names it. Any other "
+            "PyTorch module takes a recipe of your own, which is a Python module that "
+            'parity.toml names under [component.NAME] as recipe = "MODULE" '
+            "(docs/architecture.md, A recipe of one's own)."
         )
         raise SuiteError(msg)
     read_index(source)

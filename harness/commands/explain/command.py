@@ -37,6 +37,7 @@ def explain(
     """
     from harness.commands.explain.explain import explain as find
     from harness.commands.explain.screen import explained, explanation_lines
+    from harness.commands.explain.setting_changes import finished_file
     from harness.core.settings import Settings
     from harness.core.text import wrapped
     from harness.engine.engine import Engine
@@ -49,6 +50,8 @@ def explain(
         say("")
         print_lines(wrapped(f"{one.id}: {reason}.", indent="", tone="bad"))
 
+    if text := finished_file(one):
+        echo(text)
     try:
         with Engine(open_store(store), loaded.limits) as engine:
             found = find(engine, judge, one, say, report)

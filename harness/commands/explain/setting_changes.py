@@ -79,6 +79,16 @@ def changes_of(
         yield from _export_changes(case)
 
 
+def finished_file(case: Case) -> str:
+    """Return what cannot be set because a file is given as it is; or an empty text."""
+    if not case.component.foreign or case.variant.kind != GIVEN:
+        return ""
+    return (
+        f"{case.id} is a finished file: nothing of its export or conversion can be set "
+        "here. Settings of the runtime alone are tried."
+    )
+
+
 def in_float16(case: Case) -> bool:
     """Whether a case computes in float16 and may exclude single values from that."""
     declared = runtime(case.backend)

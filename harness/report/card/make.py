@@ -16,6 +16,7 @@ from msgspec import structs
 
 from harness.core.case import Case, sample_groups
 from harness.core.errors import SuiteError
+from harness.core.outcome import NO_PARITY, PARITY
 from harness.core.pipeline import MIXED
 from harness.core.private import without_paths
 from harness.core.record import OUTPUTS, CaseRecord, Row
@@ -257,11 +258,24 @@ def _kept(array: np.ndarray, arrays: dict[str, np.ndarray]) -> str:
     return key
 
 
+def must_not_ship(card: Card) -> str:
+    """Return a sentence about a card of a run that must not ship; empty otherwise."""
+    if card.code == PARITY:
+        return ""
+    failed = [case.case for case in card.cases if not case.passed]
+    if card.code == NO_PARITY:
+        return f"Do not ship: {few(failed) or 'the run'} does not agree with PyTorch."
+    return f"Cannot say: the run did not compare {few(failed) or 'everything'}."
+
+
 def _lines(card: Card, signed: str) -> Iterator[str]:
     """Yield the lines of the Markdown block for a model card."""
     passed = sum(case.passed for case in card.cases)
     yield "## Numerical parity with PyTorch"
     yield ""
+    if bad := must_not_ship(card):
+        yield f"**{bad}**"
+        yield ""
     yield (
         f"{passed} of {len(card.cases)} ways to run `{card.checkpoint}` agree with "
         "PyTorch within their bounds. 1 floor is the error of float32 itself."

@@ -112,10 +112,7 @@ def _checked(
         _assemble(bundle, case, arrays, found)
         done = _run(bundle, _source(declared.driver), trace)
         if done.code or not trace.is_file():
-            unmet = done.code == bundle_run.UNMET
-            words = done.words if done.code else "no trace was written"
-            words = words if unmet else f"{declared.title} fails: {words}"
-            return (SKIPPED if unmet else NO), words
+            return _failed(done, declared.title)
         told = about(trace)
         made = {(one.sample, one.name): one for one in told.values}
         with reading(trace), Arrays(trace) as values:
@@ -130,6 +127,15 @@ def _checked(
     if worst.passed:
         return YES, f"{numbers} ({version})"
     return NO, f"{worst.outcome}: {worst.reason}; {numbers} ({version})"
+
+
+def _failed(done: ProgramEnd, title: str) -> tuple[str, str]:
+    """Return the answer of a script that wrote no trace, and the reason."""
+    words = done.words if done.code else "no trace was written"
+    if done.code != bundle_run.UNMET:
+        return NO, f"{title} fails: {words}"
+    said = done.text.partition(bundle_run.MARK)[2].splitlines()
+    return SKIPPED, said[0] if said else words
 
 
 def _judged(

@@ -1,14 +1,16 @@
-"""Say which input somebody's own call of a right file left out.
+"""Say what is wrong with somebody's own call of a right file.
 
-The file runs here with one input changed. If that gives the outputs of a dump, the
-program that wrote the dump made its call with that input.
+The file runs here with its inputs or outputs changed in one way. If that gives the
+outputs of a dump on every sample that is off, the program that wrote the dump made its
+calls in that way. A factor is fitted to the dump.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,12 +21,16 @@ from harness.core.record import OUTPUTS, Row
 from harness.core.runtime import runtime
 from harness.measure.error_patterns.rules import beyond_noise
 from harness.measure.sensitivity import Arrays, Run
+from harness.runtimes.candidate.call_forms import Form, call_forms, fitted
 from harness.runtimes.session import open_session
 from harness.runtimes.target.traced import about
 
 STALE = "the same answer as to an earlier sample: a buffer that was not written again"
 FITS = 0.1
 """Largest error of an explained output, as a share of what its call changed."""
+
+BUDGET_S = 180.0
+"""Seconds after which no other call is tried."""
 
 
 def with_wrong_call(
@@ -39,9 +45,9 @@ def with_wrong_call(
 ) -> list[Row]:
     """Return rows with the wrong call of a dump as the pattern of its outputs.
 
-    It is looked for in the first sample whose outputs are off and not `STALE`. The rows
-    stay as they are if none is found, if the file cannot run here, or if the values are
-    of no dump: a bundle makes the calls of a session.
+    It must explain every sample whose outputs are off and not `STALE`. The rows stay as
+    they are if none does, if the file cannot run here, or if the values are of no dump:
+    a bundle makes the calls of a session.
 
     `rows` may have rows of other files. `feeds` has the inputs of each sample, in
     order, and `made` its outputs in the dump.
@@ -55,11 +61,8 @@ def with_wrong_call(
         if row.what == OUTPUTS and row.probe in outputs and row.sample in made
         if row.looks != STALE and beyond_noise(row.comparison)
     ]
-    off = [row for row in off if row.sample == off[0].sample]
     if not off:
         return rows
-    sample = off[0].sample
-    earlier = [*feeds][: [*feeds].index(sample)]
     declared = runtime(backend)
     here = replace(
         device,
@@ -69,56 +72,146 @@ def with_wrong_call(
         provider_options=(),
         cpu_nodes=0.0,
     )
+    given: dict[str, dict[str, np.ndarray]] = {}
+    for row in off:
+        given.setdefault(row.sample, {})[row.probe] = made[row.sample][row.probe]
     words = ""
     with (
         suppress(StageError),
         open_session(backend, path, here, outputs) as session,
     ):
-        before = (earlier[-1], feeds[earlier[-1]]) if earlier else ("", {})
-        given = {row.probe: made[sample][row.probe] for row in off}
-        words = wrong_call(session.run, feeds[sample], given, *before)
+        words = wrong_call(session.run, feeds, given)
     mine = {id(row) for row in off if words}
     return [replace(row, looks=words) if id(row) in mine else row for row in rows]
 
 
 def wrong_call(
-    run: Run, feeds: Arrays, given: Arrays, before: str, earlier: Arrays
+    run: Run, feeds: Mapping[str, Arrays], given: Mapping[str, Arrays]
 ) -> str:
-    """Return which input a call had as 0, or from an earlier sample; empty if none.
+    """Return what is wrong with the calls of a dump; empty if nothing explains it.
 
-    `feeds` are the inputs that the call should have had, and `given` those of its
-    outputs that are off. `before` names the sample before, and `earlier` has its
-    inputs; both are empty if there is none.
+    `feeds` has the inputs that each call should have had, by sample and in order.
+    `given` has those outputs of the dump that are off, by sample.
     """
-    right = run(feeds)
-    wrong = {name: _rms(right[name], value) for name, value in given.items()}
+    tried = _Tried(run, feeds, given)
+    if not tried.is_off:
+        return ""
     found, least = "", FITS
-    if not all(0.0 < error < np.inf for error in wrong.values()):
-        return found
-    for words, changed in _calls(feeds, before, earlier):
+    for form in call_forms(feeds):
+        share = tried.share(form) if tried.has_time else np.inf
+        if share < least:  # of two that are equal the first
+            found, least = f"it is what the file gives {form.words}", share
+    return found or next(_factors(tried, feeds), "")
+
+
+def _factors(tried: _Tried, feeds: Mapping[str, Arrays]) -> Iterator[str]:
+    """Yield the input that a factor must have multiplied, and the factors."""
+    names = [name for name, value in tried.first.items() if value.dtype == np.float32]
+    for name in names:
+        if not tried.has_time:
+            return
+        factors: dict[str, float] = {}
+        for sample in tried.samples:
+
+            def error(factor: float, sample: str = sample, name: str = name) -> float:
+                scaled = feeds[sample][name] * np.float32(factor)
+                return tried.error(sample, {name: scaled})
+
+            factors[sample] = fitted(error)
+            if error(factors[sample]) >= FITS:
+                break
+        else:
+            yield f"it is what the file gives with {name!r} {_said(factors)}"
+
+
+def _said(factors: Mapping[str, float]) -> str:
+    values = [*factors.values()]
+    one, most = values[0], max(abs(value) for value in values)
+    if max(values) - min(values) <= 0.01 * most:
+        return (
+            f"times {one:.5g} (1 / {1 / one:.5g}), fitted to the dump: the app applies "
+            "that factor, or leaves out its inverse"
+        )
+    listed = ", ".join(f"{value:.4g} on {name}" for name, value in factors.items())
+    words = f"times a factor of each sample, fitted to the dump: {listed}"
+    if min(values) >= 1.0:
+        words += "; so does an app that leaves out the scheduler's scale_model_input"
+    return words
+
+
+@dataclass
+class _Tried:
+    """The calls of a dump, and how well another call explains each that is off.
+
+    Attributes:
+        run: Runs the file here.
+        feeds: The right inputs, by sample.
+        given: The outputs of the dump that are off, by sample.
+
+    """
+
+    run: Run
+    feeds: Mapping[str, Arrays]
+    given: Mapping[str, Arrays]
+
+    def __post_init__(self) -> None:
+        self._end_s = time.monotonic() + BUDGET_S
+        self.samples = list(self.given)
+        self.first = self.feeds[self.samples[0]]
+        self._right = {sample: self.run(self.feeds[sample]) for sample in self.samples}
+        self._wrong = {
+            (sample, name): _rms(self._right[sample][name], value)
+            for sample, values in self.given.items()
+            for name, value in values.items()
+        }
+
+    @property
+    def has_time(self) -> bool:
+        """Whether another call may be tried; a large network takes seconds for one."""
+        return time.monotonic() < self._end_s
+
+    @property
+    def is_off(self) -> bool:
+        """Whether every output differs, by a finite number."""
+        return all(0.0 < error < np.inf for error in self._wrong.values())
+
+    def error(self, sample: str, changed: Arrays) -> float:
+        """Return the error that is left of a sample with some inputs changed."""
         with suppress(StageError):
-            made = run({**feeds, **changed})
-            share = max(_rms(made[name], given[name]) / wrong[name] for name in given)
-            if share < least:
-                found, least = words, share
-    return found
+            return self._share(sample, self.run({**self.feeds[sample], **changed}))
+        return np.inf
 
+    def share(self, form: Form) -> float:
+        """Return the largest error that is left of any sample, as a share of 1."""
+        worst = 0.0
+        for sample in self.samples:
+            changed = form.inputs(sample)
+            if changed is None or (
+                form.outputs is None and not self._moves(sample, changed)
+            ):
+                return np.inf
+            if form.outputs is not None:
+                right = self._right[sample]
+                made = {name: form.outputs(value) for name, value in right.items()}
+                worst = max(worst, self._share(sample, made))
+            else:
+                worst = max(worst, self.error(sample, changed))
+            if worst >= FITS:  # the other samples need not run
+                return np.inf
+        return worst
 
-def _calls(feeds: Arrays, before: str, earlier: Arrays) -> Iterator[tuple[str, Arrays]]:
-    """Yield what may be wrong with a call, and the inputs that it had."""
-    gives, late = "it is what the file gives", "written before the session was resized"
-    zeros = {name: np.zeros_like(value) for name, value in feeds.items()}
-    for name, value in feeds.items():
-        if value.any():
-            words = f"{gives} with {name!r} = 0: that input was not set, or was {late}"
-            yield words, {name: zeros[name]}
-        old = earlier.get(name)
-        if old is not None and old.shape == value.shape and (old != value).any():
-            words = f"{gives} with {name!r} of {before}: that input was not set again, "
-            yield f"{words}or was {late}", {name: old}
-    if len(feeds) > 1:
-        words = f"{gives} with every input 0: none was set, or each was {late}"
-        yield words, zeros
+    def _moves(self, sample: str, changed: Arrays) -> bool:
+        """Whether the changed inputs of a sample are others than its own."""
+        return any(
+            not np.array_equal(self.feeds[sample][name], value)
+            for name, value in changed.items()
+        )
+
+    def _share(self, sample: str, made: Arrays) -> float:
+        return max(
+            _rms(made[name], value) / self._wrong[sample, name]
+            for name, value in self.given[sample].items()
+        )
 
 
 def _rms(one: np.ndarray, two: np.ndarray) -> float:

@@ -45,6 +45,9 @@ SEED = 20260101
 UNMET = 77
 """Exit code where the runtime runs, and not on what was asked for."""
 
+MARK = "not run: "
+"""What the line with the reason begins with; native code may print lines after it."""
+
 _LOG_BYTES = 16384
 """How much is kept of the beginning of what native code prints, and of its end."""
 
@@ -216,7 +219,7 @@ def write_trace(folder: Path, driver_file: Path, out: Path, name: str) -> None:
             driver = load_driver(driver_file)
             trace, said = run(folder, driver)
     except UnmetError as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(f"{MARK}{error}\n")
         sys.exit(UNMET)
     about = {
         "name": name,

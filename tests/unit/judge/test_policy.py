@@ -536,3 +536,8 @@ def test_bounds_of_pictures_change_those_of_pictures_alone(load):
 
     assert rule(policy, "image").tolerance == replace(STANDARD["image"], psnr_db=30.0)
     assert rule(policy, "layers").tolerance == STANDARD["layers"]
+
+
+def test_a_file_that_does_not_exist_yet_is_asked_for_with_its_first_lines(tmp_path):
+    with pytest.raises(SuiteError, match=r"\[onnxruntime.fp32\] with outputs = "):
+        harness.judge.policy.Policy.load(tmp_path / "tolerances.toml")

@@ -255,3 +255,10 @@ def test_the_full_size_fixture_holds_no_weights():
     held = {path.suffix for path in FULL_SIZE.rglob("*") if path.is_file()}
 
     assert held <= {".json", ".md", ".py", ".toml"}
+
+
+def test_a_plain_module_is_told_of_recipes(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+
+    with pytest.raises(SuiteError, match="takes a recipe of your own"):
+        discover(Source(path=tmp_path))

@@ -1,0 +1,43 @@
+"""A card of a run that must not ship says so where it is read first."""
+
+import pytest
+
+from harness.report.card.form import FORMAT, Card, CardCase
+from harness.report.card.make import _lines, must_not_ship
+
+
+def card(code, **cases):
+    fields = dict.fromkeys(CardCase.__struct_fields__)
+    return Card(
+        format=FORMAT,
+        checkpoint="a/b",
+        run="now",
+        code=code,
+        facts=(),
+        gaps=(),
+        arrays="",
+        cases=tuple(
+            CardCase(**{**fields, "case": name, "passed": passed, "result": "exceeds"})
+            for name, passed in cases.items()
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (0, ""),
+        (1, "Do not ship: unet/mnn/int8 does not agree with PyTorch."),
+        (2, "Cannot say: the run did not compare unet/mnn/int8."),
+    ],
+)
+def test_the_sentence_follows_from_the_exit_code(code, words):
+    cases = {"unet/mnn/fp32": True, "unet/mnn/int8": code == 0}
+
+    assert must_not_ship(card(code, **cases)) == words
+
+
+def test_it_stands_before_the_numbers():
+    lines = list(_lines(card(1), "digest"))
+
+    assert lines[2] == "**Do not ship: the run does not agree with PyTorch.**"
