@@ -34,6 +34,10 @@ looked for only above it."""
 NEARER = 4.0
 """Factor by which the outputs' error must fall after an exchange of two inputs."""
 
+NOTHING = 1e-20
+"""Size below which an output counts as zeros. A runtime whose tanh rounds to zero gives
+zeros where another one gives 1e-32, and no input is dead for that."""
+
 EFFECTS = "effects"
 """Key in an entry's meta: the effect of each input that was tried on PyTorch's
 outputs."""
@@ -147,7 +151,8 @@ def repeated(run: Run, feeds: Arrays, first: Arrays, times: int) -> float:
 def distance(expected: Arrays, actual: Arrays) -> float:
     """Return the largest relative error of an output: rms error over rms.
 
-    It is infinite if a shape differs, or if an output changes from zeros.
+    It is infinite if a shape differs, or if an output changes from zeros. It is 0 for
+    an output that is smaller than `NOTHING` in both.
     """
     return max(_relative(expected[name], actual[name]) for name in expected)
 
@@ -182,7 +187,7 @@ def _relative(expected: npt.NDArray[Any], actual: npt.NDArray[Any]) -> float:
     one, two = one[finite], two[finite]
     size = float(np.sqrt(np.mean(np.square(one)))) if one.size else 0.0
     apart = float(np.sqrt(np.mean(np.square(two - one)))) if one.size else 0.0
-    if apart == 0.0:
+    if apart == 0.0 or max(size, apart) < NOTHING:
         return 0.0
     return apart / size if size else float("inf")
 

@@ -112,18 +112,23 @@ def _more(case: Case, inputs: InputsTable) -> Iterator[tuple[Sample, bool]]:
     profile = "realistic" if "realistic" in profiles else profiles[0]
     # Realistic draws continue the count, for another timestep and other noise.
     indices = count(inputs.realistic if profile == "realistic" else 1)
+    seen: set[str] = set()
     for row in zip_longest(*(missing[symbol] for symbol in symbols)):
         changed = {s: size for s, size in zip(symbols, row, strict=True) if size}
         _separate(changed, smallest, steps)
         for part in _parts(case.component, changed, smallest, room):
             sizes = {**smallest, **part}
+            label = "-".join(f"{symbol}{size}" for symbol, size in part.items())
+            if label in seen:  # beside a batch of each row, its sides may be the same
+                continue
+            seen.add(label)
             sample = Sample(
                 profile=profile,
                 index=next(indices),
                 shapes=tuple(sorted(sizes.items())),
                 seed=inputs.seed,
                 layers=False,
-                label="-".join(f"{symbol}{size}" for symbol, size in part.items()),
+                label=label,
             )
             yield sample, values_bytes(case.component, [sizes]) <= room
 
