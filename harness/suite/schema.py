@@ -189,6 +189,8 @@ class BackendTable(Keys, frozen=True, kw_only=True):
         cpu_nodes: Largest share of the nodes that may run on ONNX Runtime's CPU
             provider where `device` names another one. Nodes of whole numbers alone do
             not count.
+        api: MNN's API that the app runs the file with: ``session`` or ``module``. The
+            default is a session where it can run the file, and a module where not.
 
     """
 
@@ -203,6 +205,7 @@ class BackendTable(Keys, frozen=True, kw_only=True):
     hints: dict[str, int] = field(default_factory=dict)
     provider_options: dict[str, ProviderOption] = field(default_factory=dict)
     cpu_nodes: Share = 0.0
+    api: Word = ""
 
 
 class TargetTable(Keys, frozen=True, kw_only=True):
@@ -417,7 +420,7 @@ class Limits(Keys, frozen=True, kw_only=True):
     timeout_s: Annotated[float, Meta(gt=0)] = 900.0
     coverage: Share = 0.95
     jobs: Count = 2
-    memory_gib: Annotated[float, Meta(ge=0)] | None = None
+    memory_gib: Annotated[float, Meta(ge=0.0)] | None = None
 
 
 class FilesTable(Keys, frozen=True, kw_only=True):

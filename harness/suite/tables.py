@@ -421,6 +421,8 @@ def _devices(
     misplaced |= {"tf32"} if declared and not declared.tf32 else set()
     others = declared.other_devices if declared else ""
     misplaced |= set() if others else {"provider_options", "cpu_nodes"}
+    apis = declared.apis if declared else ()
+    misplaced |= set() if apis else {"api"}
     table.check_keys([key for key in said.__struct_fields__ if key not in misplaced])
     device = devices[0] if said.device is None else said.device
     if not (others and re.fullmatch(others, device)):
@@ -440,6 +442,8 @@ def _devices(
         plain, listed = {HERE, listed}, (listed,)
     elif listed is not None:
         table.check_options("precision", listed, precisions)
+    if said.api:
+        table.check_option("api", said.api, apis)
     table.check_options("targets", said.targets, (HERE, *targets))
     versions = _versions(table, said, targets)
     places = {**targets, **versions}
@@ -450,6 +454,7 @@ def _devices(
         hints=tuple(sorted(said.hints.items())),
         provider_options=tuple(sorted(said.provider_options.items())),
         cpu_nodes=said.cpu_nodes,
+        api=said.api,
     )
     return [
         (

@@ -304,6 +304,8 @@ OWN = "[variant.mnn.int8-weights]"
         (MNN, f'{MNN}\ndevice = "gpu"', 22, "'cpu'"),
         (MNN, f"{MNN}\ntf32 = true", 22, "'tf32'"),
         (MNN, f"{MNN}\ncpu_nodes = 0.1", 22, "'cpu_nodes'"),
+        (MNN, f'{MNN}\napi = "modul"', 22, "did you mean 'module'"),
+        (ORT, f'{ORT}\napi = "module"', 20, "'api'"),
         (MNN, f'{MNN}\ndevice = "AExecutionProvider"', 22, "'cpu'"),
         (
             ORT,
