@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import onnx
@@ -437,33 +438,45 @@ def _multiplies(makers: Mapping[str, onnx.NodeProto], value: str) -> bool:
     return any(node.op_type in {"MatMul", "Gemm"} for node in nodes)
 
 
-def _nearest(part: Part, _told: Mapping[str, Any]) -> Found:
-    kinds = ("Resize",)
-    yield "mode", part.said(kinds, "mode", "nearest"), "nearest"
-    yield "rounding", part.said(kinds, "nearest_mode", "round_prefer_floor"), "floor"
-    how = part.said(kinds, "coordinate_transformation_mode", "half_pixel")
-    yield "coordinates", how, "asymmetric"
+@dataclass(frozen=True, slots=True)
+class _Resize:
+    """What a Resize must say to compute one of PyTorch's operators.
+
+    Attributes:
+        mode: ONNX's mode.
+        smooth: Whether it smooths a picture that it makes smaller.
+
+    """
+
+    mode: str
+    smooth: bool = False
+
+    def __call__(self, part: Part, told: Mapping[str, Any]) -> Found:
+        """Yield each attribute with its values in the graph and in the program."""
+        said = partial(part.said, ("Resize", "Upsample"))
+        yield "mode", said("mode", "nearest"), self.mode
+        if not any(len(n.input) > _OLD for n in part.nodes if n.op_type == "Resize"):
+            return  # before opset 11 the node has no further attributes
+        places = said("coordinate_transformation_mode", "half_pixel")
+        if places == "pytorch_half_pixel":  # it differs where one pixel is made alone
+            places = "half_pixel"
+        due = "align_corners" if told.get("align_corners") else "half_pixel"
+        yield "coordinates", places, "asymmetric" if self.mode == "nearest" else due
+        if self.mode == "nearest":
+            rounding = said("nearest_mode", "round_prefer_floor")
+            yield "rounding", rounding, "floor"
+            return
+        yield "antialias", said("antialias", 0), int(self.smooth)
+        cubic = self.mode == "cubic"
+        if cubic:
+            factor = -0.5 if self.smooth else -0.75
+            yield "the cubic coefficient", said("cubic_coeff_a", -0.75), factor
+        if cubic or self.smooth:
+            yield "exclude_outside", said("exclude_outside", 0), int(self.smooth)
 
 
-_HALF_PIXELS = ("half_pixel", "pytorch_half_pixel")
-"""They differ only where a side has one pixel."""
-
-
-def _interpolated(mode: str) -> Rule:
-    """Return the rule of a resize that interpolates between pixels."""
-
-    def rule(part: Part, told: Mapping[str, Any]) -> Found:
-        kinds = ("Resize",)
-        yield "mode", part.said(kinds, "mode", "nearest"), mode
-        there = part.said(kinds, "coordinate_transformation_mode", "half_pixel")
-        here = "align_corners" if told.get("align_corners") else "half_pixel"
-        same = there in _HALF_PIXELS and here in _HALF_PIXELS
-        yield "coordinates", here if same else there, here
-        yield "exclude_outside", part.said(kinds, "exclude_outside", 0), 0
-        if mode == "cubic":
-            yield "cubic_coeff_a", part.said(kinds, "cubic_coeff_a", -0.75), -0.75
-
-    return rule
+_OLD = 2
+"""Number of inputs of a Resize of opset 10; later ones have more."""
 
 
 EPSILON = "epsilon"
@@ -509,11 +522,13 @@ RULES: dict[str, Rule] = {
     "div": _with_constant("Div", "other", "constant"),
     "pow": _with_constant("Pow", "exponent", "exponent"),
     "scaled_dot_product_attention": _attention,
-    "upsample_nearest2d": _nearest,
-    "upsample_linear1d": _interpolated("linear"),
-    "upsample_bilinear2d": _interpolated("linear"),
-    "upsample_trilinear3d": _interpolated("linear"),
-    "upsample_bicubic2d": _interpolated("cubic"),
+    **{f"upsample_nearest{axes}d": _Resize("nearest") for axes in (1, 2, 3)},
+    "upsample_linear1d": _Resize("linear"),
+    "upsample_bilinear2d": _Resize("linear"),
+    "upsample_trilinear3d": _Resize("linear"),
+    "upsample_bicubic2d": _Resize("cubic"),
+    "_upsample_bilinear2d_aa": _Resize("linear", smooth=True),
+    "_upsample_bicubic2d_aa": _Resize("cubic", smooth=True),
 }
 """PyTorch operator to the function that compares its nodes' attributes."""
 

@@ -293,7 +293,7 @@ OWN = "[variant.mnn.int8-weights]"
         ),
         ('"boundary"]', '"bondary"]', 17, "'boundary'"),
         ('"boundary"]', '"realistic"]', 17, "twice"),
-        ("realistic = 3", "realistic = 0", 18, "1 or more"),
+        ("realistic = 3", "realistic = 0", 18, "from 1 to 100,000"),
         ("realistic = 3", "realistic = 1", 11, "set realistic to 2"),
         ("realistic = 3", "realistic = 3\nseed = -1", 19, "from 0 to 9,223,372,"),
         ("height = 32", "heigth = 32", 13, "'height'"),
