@@ -194,12 +194,14 @@ AXES = {
 def own(tmp_path, monkeypatch):
     """Loads the case of a recipe of one's own, whose axes are all open."""
 
-    def load(name, shape, size):
+    def load(name, shape, *sizes):
         (tmp_path / "config.json").write_text("{}")
         (tmp_path / f"{name}.py").write_text(RECIPE.format(shape=shape))
         monkeypatch.syspath_prepend(tmp_path)
         symbols = [one for one in shape if isinstance(one, str)]
-        lines = "\n".join(f"{symbol} = {size}" for symbol in symbols)
+        sizes = sizes if sizes[1:] else sizes * len(symbols)
+        told = zip(symbols, sizes, strict=True)
+        lines = "\n".join(f"{symbol} = {size}" for symbol, size in told)
         path = tmp_path / "parity.toml"
         path.write_text(
             f'components = ["net"]\n[component.net]\nrecipe = "{name}"\n'
@@ -212,10 +214,13 @@ def own(tmp_path, monkeypatch):
     return load
 
 
-@pytest.mark.parametrize("size", [2, 3, 10, 16])
-@pytest.mark.parametrize("axes", AXES)
-def test_no_two_samples_have_one_label(own, axes, size):
-    case = own(f"labels_{size}_{'_'.join(axes.split())}", AXES[axes], size)
+@pytest.mark.parametrize(
+    ("one", "other"), [(1, 2), (2, 5), (4, 3), (4, 8), (6, 2), (8, 6), (12, 4)]
+)
+@pytest.mark.parametrize("names", [("b", "t"), ("queries", "keys"), ("t1", "t")])
+def test_no_two_samples_have_one_label(own, names, one, other):
+    name = f"labels_{'_'.join(names)}_{one}_{other}"
+    case = own(name, (*names, 8), one, other)
 
     labels = [sample.id for sample in case.samples]
     assert len(set(labels)) == len(labels)
