@@ -24,7 +24,7 @@ def suite_of(tmp_path, *names):
     (folder := tmp_path / "files").mkdir()
     for name in names:
         onnx.save(onnx.parser.parse_model(HEAD + GRAPHS[name]), folder / f"{name}.onnx")
-    notes = []
+    notes: list[str] = []
     write_suite(folder, tmp_path / "suite", on_notice=notes.append)
     return load_suite(tmp_path / "suite" / "parity.toml"), notes
 
