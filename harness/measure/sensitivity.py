@@ -35,7 +35,7 @@ looked for only above it."""
 NEARER = 4.0
 """Factor by which the outputs' error must fall after an exchange of two inputs."""
 
-NOTHING = 1e-20
+NOTHING = 1e-12
 """Size below which an output counts as zeros. A runtime whose tanh rounds to zero gives
 zeros where another one gives 1e-32, and no input is dead for that."""
 

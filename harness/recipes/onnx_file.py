@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from harness.core.case import Component, Source, TensorSpec, is_symbol
+from harness.core.case import DTYPES, Component, Source, TensorSpec, is_symbol
 from harness.core.errors import SuiteError
 from harness.core.onnx_header import Port, read_header
 from harness.recipes.checkpoint import option
@@ -105,16 +105,16 @@ def _symbol(name: str, axis: int, used: Collection[str]) -> str:
 
 
 def _input(port: Port, shape: tuple[int | str, ...], *, looks_up: bool) -> TensorSpec:
-    if port.shape is None or port.dtype not in {"float32", "float16", "int32", "int64"}:
+    if port.shape is None or port.dtype not in DTYPES:
         msg = (
             f"input {port.name!r} is {port}: an input must have a known shape, and be "
-            "float32, float16, int32 or int64."
+            f"{', '.join(DTYPES[:-1])} or {DTYPES[-1]}."
         )
         raise SuiteError(msg)
     lone = len(shape) < _LEAST_TOKENS
-    whole = port.dtype.startswith("int")
-    draw = "" if whole else "normal"
+    draw = "normal" if port.dtype.startswith("float") else ""
     if lone:  # no profile must draw a class beyond its table
+        looks_up = looks_up and port.dtype != "bool"
         draw = "pipeline" if looks_up else "timestep"
     return TensorSpec(name=port.name, shape=shape, dtype=port.dtype, draw=draw)
 
@@ -156,7 +156,10 @@ def _draw(
         labels = rng.integers(0, below) + np.arange(int(np.prod(shape)))
         return np.asarray(labels % below, dtype=spec.dtype).reshape(shape)
     if spec.draw == "normal":
-        return rng.standard_normal(shape).astype(spec.dtype)
+        numbers = rng.standard_normal(shape)
+        if spec.dtype == "float64":  # MNN reads float32 alone, and none must change
+            numbers = numbers.astype(np.float32)
+        return numbers.astype(spec.dtype)
     # Each row ends or changes at another place, because rows must differ.
     places = np.arange(shape[-1])[None, :]
     rows = np.arange(int(np.prod(shape[:-1])))[:, None]
@@ -165,6 +168,8 @@ def _draw(
         drawn = places < np.maximum(1, shape[-1] - rows)
     elif "type" in spec.name:
         drawn = np.minimum(places > rows % shape[-1], below - 1)
+    elif spec.dtype == "bool":
+        drawn = rng.integers(0, 2, size=(rows.size, shape[-1]))
     else:
         drawn = rng.integers(0, below, size=(rows.size, shape[-1]))
     return drawn.reshape(shape).astype(spec.dtype)

@@ -64,20 +64,38 @@ def refuse_converted_alone(folder: Path) -> None:
             raise SuiteError(msg)
 
 
-def texts_of_files(root: Path, paths: Sequence[Path], folder: Path) -> tuple[str, str]:
+def texts_of_files(
+    root: Path, paths: Sequence[Path], folder: Path
+) -> tuple[tuple[str, str], list[str]]:
     """Return both TOML files for ONNX files under `root`, to be written to `folder`.
 
+    A file is left out that is no ONNX file, lacks weights, or has an input that cannot
+    be drawn.
+
+    Returns:
+        The texts, and a sentence for the user about each file that is left out.
+
     Raises:
-        SuiteError: A file is no ONNX file, lacks weights, or has an input that cannot
-            be drawn.
+        SuiteError: No file is left, or two would be one component.
 
     """
     components = {}
     tables = {}
+    notices = []
     for name, path in _named(root, paths).items():
-        components[name] = _described(name, path)
+        try:
+            components[name] = _described(name, path)
+        except (SuiteError, SpecError) as error:
+            if len(paths) == 1:
+                msg = f"{path}: {error}"
+                raise SuiteError(msg) from None
+            notices.append(f"left out {path.relative_to(root)}: {error}")
+            continue
         files = {ONNX: path} | _converted(path)
         tables[name] = {kind: path_from(folder, file) for kind, file in files.items()}
+    if not components:
+        msg = f"{root} has no ONNX file that can be tested: {'; '.join(notices)}"
+        raise SuiteError(msg)
     symbols = symbols_of(*components.values())
     called: dict[str, str] = {}
     for component in components.values():
@@ -90,7 +108,7 @@ def texts_of_files(root: Path, paths: Sequence[Path], folder: Path) -> tuple[str
             as_exported.append(f"{one.name}.{EXACT}")
         if one.own_format and any(made):
             converted[f"{one.name}.{GIVEN}"] = one.title
-    return render(
+    texts = render(
         "onnx_files",
         components=tables,
         sizes={symbol: _size(called.get(symbol, symbol)) for symbol in symbols},
@@ -98,6 +116,7 @@ def texts_of_files(root: Path, paths: Sequence[Path], folder: Path) -> tuple[str
         as_exported=as_exported,
         converted=converted,
     )
+    return texts, notices
 
 
 def _found(folder: Path, patterns: Sequence[str]) -> list[Path]:
@@ -133,13 +152,8 @@ def _named(root: Path, paths: Sequence[Path]) -> dict[str, Path]:
 def _described(name: str, path: Path) -> Component:
     for kind, file in ({ONNX: path} | _converted(path)).items():
         if words := lacking(file, kind):
-            msg = f"{path.parent}: {words} Or move the model elsewhere to test the "
-            raise SuiteError(msg + "others.")
-    try:
-        return describe(name, GIVEN, Source(path=path))
-    except (SuiteError, SpecError) as error:
-        msg = f"{path}: {error} Move it elsewhere to test the others."
-        raise SuiteError(msg) from None
+            raise SuiteError(words)
+    return describe(name, GIVEN, Source(path=path))
 
 
 def _converted(path: Path) -> dict[str, Path]:

@@ -86,7 +86,7 @@ def _texts(
 ) -> tuple[tuple[str, str], list[str]]:
     """Return both TOML files, to be written to `folder`, and sentences for the user."""
     if files := foreign_onnx_files(checkpoint):
-        return texts_of_files(checkpoint, files, folder), []
+        return texts_of_files(checkpoint, files, folder)
     return texts_of_checkpoint(checkpoint, folder, choice)
 
 

@@ -397,6 +397,9 @@ def _read(variable: MNN.expr.Var) -> np.ndarray:
     """Return a copy of a module's output in NCHW order."""
     if variable.data_format == MNN.expr.NC4HW4:
         variable = MNN.expr.convert(variable, MNN.expr.NCHW)
+    if 0 in variable.shape:  # there is nothing to read, and MNN raises an error
+        dtype = np.float32 if variable.dtype == MNN.expr.float else np.int32
+        return np.empty(variable.shape, dtype)
     return np.array(variable.read())
 
 

@@ -473,7 +473,7 @@ def test_a_case_line_tells_what_each_input_moves(tmp_path, asked):
         pytest.param([1.0, np.nan], [1.0, np.nan], 0.0, id="nan-in-both"),
         pytest.param([1.0, 1.0], [1.0, np.inf], np.inf, id="infinite-now"),
         pytest.param([1e-32, 0.0], [0.0, 0.0], 0.0, id="nothing-in-both"),
-        pytest.param([1e-12, 0.0], [0.0, 0.0], 1.0, id="small"),
+        pytest.param([1e-9, 0.0], [0.0, 0.0], 1.0, id="small"),
     ],
 )
 def test_numbers_that_are_not_finite_or_too_small_hide_no_effect(was, now, apart):

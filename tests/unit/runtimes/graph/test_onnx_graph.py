@@ -3,7 +3,12 @@
 import onnx
 import pytest
 
-from harness.runtimes.graph.onnx_graph import graph_values, module_scope, read_into
+from harness.runtimes.graph.onnx_graph import (
+    graph_values,
+    module_scope,
+    read_into,
+    unread_inputs,
+)
 
 NET = """
 <ir_version: 9, opset_import: ["" : 17]>
@@ -86,3 +91,17 @@ def test_a_value_that_only_a_graph_within_a_graph_reads_is_read(tmp_path):
     onnx.save(model, tmp_path / "model.onnx")
 
     assert read_into(tmp_path / "model.onnx") == {"a": ["y"], "b": ["y"], "c": ["y"]}
+
+
+def test_values_are_in_the_order_in_which_they_can_be_computed(tmp_path):
+    text = """<ir_version: 9, opset_import: ["" : 17]>
+    agraph (float[2] x) => (float[2] y) { y = Tanh (h) h = Neg (x) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "late.onnx")
+
+    found = graph_values(tmp_path / "late.onnx", lambda _: "")
+
+    assert not unread_inputs(tmp_path / "late.onnx")
+    assert [(one.name, one.is_constant) for one in found] == [
+        ("h", False),
+        ("y", False),
+    ]
