@@ -11,7 +11,7 @@ from pathlib import Path
 from harness.core.errors import StoreError
 from harness.core.received import DamagedError, read_json
 
-Setting = float | str | bool | list[int] | None
+Setting = int | float | str | bool | list[int] | None
 """The value of an operator's constant argument; infinities and NaN are text."""
 
 

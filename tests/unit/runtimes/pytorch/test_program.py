@@ -395,3 +395,16 @@ def test_probes_with_any_constant_argument_are_read_again(tmp_path, image, numbe
 
     read = load_probes(tmp_path / "probes.json")
     assert [probe.op for probe in read] == [probe.op for probe in probes]
+
+
+def test_whole_numbers_among_constant_arguments_stay_whole(tmp_path, image):
+    class Soft(nn.Module):
+        def forward(self, pixels):
+            return (pixels * 2).softmax(dim=-1)
+
+    save_probes(tuple(exported(Soft(), image).probes), tmp_path / "probes.json")
+    told = [dict(probe.settings) for probe in load_probes(tmp_path / "probes.json")]
+
+    (dim,) = [one["dim"] for one in told if "dim" in one]
+    assert dim == -1
+    assert isinstance(dim, int)
