@@ -376,6 +376,7 @@ class Device:
         hints: Session hints for MNN. For ONNX Runtime, its ``optimization`` level, or a
             graph rewrite to disable, with the value 0.
         target: Where the runtime runs; None for this process.
+        api: Which API of the runtime runs the file; empty for any that can.
 
     """
 
@@ -387,6 +388,7 @@ class Device:
     target: Target | None = None
     provider_options: tuple[tuple[str, str | int | float | bool], ...] = ()
     cpu_nodes: float = 0.0
+    api: str = ""
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -395,7 +397,7 @@ class Device:
         What was added later is left out where it is not used, so older keys and
         records stay valid.
         """
-        later = ("target", "provider_options", "cpu_nodes")
+        later = ("target", "provider_options", "cpu_nodes", "api")
         return {
             name: value
             for name, value in asdict(self).items()
@@ -417,6 +419,8 @@ class Sample:
         knobs: Settings of a varied sample: sorted pairs of a setting's name, as
             `harness.recipes.varied` reads it, and its value.
         label: Id of the sample, if profile and index do not make it unique.
+        added: Whether the harness chose its sizes, so that the reference may refuse
+            them.
 
     """
 
@@ -427,6 +431,7 @@ class Sample:
     layers: bool = True
     knobs: tuple[tuple[str, float], ...] = ()
     label: str = ""
+    added: bool = False
 
     def __post_init__(self) -> None:
         if self.profile not in (*PROFILES, VARIED):

@@ -62,6 +62,19 @@ def _stage_error(message: str, outcome: Outcome, log: str) -> StageError:
     return StageError(message, outcome=outcome, log=log)
 
 
+class RefusedError(StageError):
+    """The reference itself cannot run with the sizes of a sample.
+
+    Attributes:
+        why: What it says, as a clause.
+
+    """
+
+    def __init__(self, message: str, *, why: str, outcome: Outcome) -> None:
+        super().__init__(message, outcome=outcome)
+        self.why = why
+
+
 _LONGEST = 200
 """Number of quoted characters of a second line, which may list a network's weights."""
 

@@ -43,6 +43,7 @@ class _Graph(msgspec.Struct, frozen=True):
 class _Reference(msgspec.Struct, frozen=True):
     values: Count
     rewrite_max_abs: Size
+    refused: str = ""
 
 
 class _Asked(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from harness.core.errors import StoreError
 from harness.core.received import DamagedError, read_json
 
 Setting = float | str | bool | list[int] | None
-"""The value of an operator's constant argument."""
+"""The value of an operator's constant argument; infinities and NaN are text."""
 
 
 class Kind(StrEnum):

@@ -157,8 +157,11 @@ class CaseRecord:
         made_of: Digests of what each network is made of, by ``NETWORK/PART``: its
             ``checkpoint`` (weights and configuration), its ``configuration`` alone,
             and its ``recipe`` with options. They tell which part changed between runs.
-        coverage: Number of computing operators that were aligned, fused (also: fused
-            into an aligned one) and unmatched.
+        coverage: Numbers of computing operators: aligned, fused, unmatched, and those
+            that count as compared. `measure.align.coverage_of` describes them. Where a
+            value has another shape than PyTorch's: the values that were not compared,
+            with those they were computed from, and the kinds of those that compute
+            nothing.
         observer_max_abs: For each sample, the largest difference between the outputs of
             the watched run and of the deployed one.
         contract: For each deployed file: the effect of each input alone, in PyTorch and
@@ -175,6 +178,8 @@ class CaseRecord:
         stand_ins: Real inputs that something else replaced: ``weights``, ``prompts``,
             ``scheduler``, ``picture``, ``hint``, ``mask``.
         too_large: Sizes at which the case did not run, because memory was too small.
+        refused: Sizes that the harness added and the reference refused, with its words;
+            and the open axes that did not run above the suite's own sizes.
         artifacts: For each stage, the digest, size and tool versions of the store entry
             that was used.
         took_s: Seconds of each stage. A stage is absent if its product was in the
@@ -205,6 +210,7 @@ class CaseRecord:
     foreign: Mapping[str, Any] | None = None
     stand_ins: tuple[str, ...] = ()
     too_large: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
     artifacts: Mapping[str, Any] | None = None
     took_s: Mapping[str, float] | None = None
     peak_bytes: int = 0
@@ -305,26 +311,20 @@ _COLUMNS = {
 
 
 def coverage_share(record: CaseRecord) -> float:
-    """Return the share of computing operators that a record's run compared."""
-    coverage = record.coverage
-    if not coverage or not coverage["computing"]:
-        return 0.0
-    return float(coverage["aligned"] / coverage["computing"])
+    """Return the share of computing operators that count as compared, from 0 to 1.
 
-
-def seen_share(record: CaseRecord) -> float:
-    """Return the share of computing operators whose error a compared value would show.
-
-    A value that was fused into one compared value is computed with it; a cast is an
-    example. Each fused value counts only with two compared ones. So a runtime that
-    hides every second value does not reach full coverage through the others.
+    `measure.align.coverage_of` says which do. A network without any computing operator
+    is compared whole.
     """
-    coverage = record.coverage
-    if not coverage or not coverage["computing"]:
+    counts = record.coverage
+    if not counts:
         return 0.0
-    aligned = coverage["aligned"]
-    beside = min(coverage.get("inside", 0), aligned // 2)
-    return float((aligned + beside) / coverage["computing"])
+    # Records of older versions have neither of the two.
+    seen = counts.get("seen", counts["aligned"] + counts.get("inside", 0))
+    reach = counts.get("reach", counts["computing"])
+    if not reach:
+        return 0.0 if counts["computing"] else 1.0
+    return float(seen / reach)
 
 
 def left_out(record: CaseRecord) -> Iterator[str]:
@@ -335,8 +335,13 @@ def left_out(record: CaseRecord) -> Iterator[str]:
         part = "all" if inside == fused else f"{inside:,} of them"
         into = f", {part} into compared values" if inside else ""
         yield f"{fused:,} fused away{into}"
-    if counts.get("unmatched"):
-        yield f"{counts['unmatched']:,} unmatched"
+    if unmatched := counts.get("unmatched", 0):
+        # Of a file that somebody else exported these are not counted at all.
+        beside = counts.get("seen", 0) - counts["aligned"] - inside
+        part = "all" if beside == unmatched else f"{beside:,} of them"
+        yield f"{unmatched:,} unmatched" + (
+            f", {part} read by compared values" if beside > 0 else ""
+        )
 
 
 def labels(records: Iterable[CaseRecord]) -> dict[Key, str]:

@@ -91,7 +91,11 @@ class Coverage(TypedDict):
     fused: Count
     unmatched: Count
     inside: NotRequired[Count]
+    seen: NotRequired[Count]
+    reach: NotRequired[Count]
     missing: NotRequired[list[Name]]
+    unseen: NotRequired[dict[Name, list[Name]]]
+    kinds: NotRequired[dict[Name, Name]]
 
 
 class MetaRead(TypedDict):
@@ -360,6 +364,7 @@ class _Case(Struct, forbid_unknown_fields=True, kw_only=True):
     artifacts: dict[Name, Artifact] | None = None
     stand_ins: tuple[Name, ...]
     too_large: tuple[Name, ...]
+    refused: tuple[Text, ...] = ()
     took_s: dict[Name, Seconds] | None = None
     peak_bytes: Count = 0
     log: Text = ""

@@ -196,6 +196,8 @@ class Runtime:
             there are none.
         precisions: Values of ``precision``, the exact one first and the one in float16
             last; empty if there is no choice.
+        apis: Its APIs that can run a file, of which a suite can ask for one; empty if
+            there is no choice.
         tf32: Whether a suite can set ``tf32``.
         variants: Built-in variants by name; `EXACT` comes first.
         as_exported: Names of variants that run the exported graph itself.
@@ -264,6 +266,7 @@ class Runtime:
     first_hint: tuple[str, ...] = ()
     example: tuple[str, ...] = ()
     precision_note: str = ""
+    apis: tuple[str, ...] = ()
 
     @property
     def precision(self) -> str:

@@ -131,27 +131,28 @@ class Artifacts:
         readings = {}
         for group in groups:
             graph = keys.onnx_key(case.component, case.export, dict(group.shapes))
-            asked = keys.asked_key(case.component, smallest(group), case.reference)
-            exported = self.store.find("onnx", graph)
-            if exported is None or self.store.find("asked", asked) is None:
+            if self.store.find("onnx", graph) is None:
                 return None
             for sample in group.samples:
                 drawn = keys.inputs_key(case.component, sample)
                 inputs = self.store.find("inputs", drawn)
                 if inputs is None:
                     return None
+                if inputs.meta.get("refused"):
+                    readings[sample] = Reading.of(sample, inputs, inputs)
+                    continue
                 recorded = keys.reference_key(
                     graph, inputs, case.reference, layers=sample.layers
                 )
                 reference = self.store.find("reference", recorded)
                 if reference is None:
                     return None
-                readings[sample] = Reading(
-                    sample=sample.id,
-                    inputs=inputs,
-                    reference=reference,
-                    layers=sample.layers,
-                )
+                readings[sample] = Reading.of(sample, inputs, reference)
+            kept = tuple(s for s in group.samples if not readings[s].refused)
+            asked = smallest(replace(group, samples=kept)) if kept else ()
+            answers = keys.asked_key(case.component, asked, case.reference)
+            if kept and self.store.find("asked", answers) is None:
+                return None
         return readings
 
     def export(self, case: Case, took: dict[str, float] | None = None) -> Entry:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
+from harness.core.case import Sample
 from harness.core.entry import Entry
 from harness.engine.export_files import GRAPH, MODEL
 
@@ -17,6 +19,18 @@ class Reading:
     inputs: Entry
     reference: Entry
     layers: bool
+
+    @classmethod
+    def of(cls, sample: Sample, inputs: Entry, reference: Entry) -> Self:
+        """Return the reading of a sample."""
+        return cls(
+            sample=sample.id, inputs=inputs, reference=reference, layers=sample.layers
+        )
+
+    @property
+    def refused(self) -> str:
+        """Why the reference does not run with the sample's sizes; empty if it does."""
+        return str(self.reference.meta.get("refused", ""))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

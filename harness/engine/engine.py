@@ -38,6 +38,7 @@ from harness.engine.worker import JobResult
 from harness.engine.worker_pool import Progress, WorkerPool
 from harness.recipes.stand_ins import drawn_with, stand_ins
 from harness.suite.schema import Limits
+from harness.suite.shapes import not_above
 
 LOG_CHARACTERS = 4096
 """Number of characters of a runtime's native output that a record keeps."""
@@ -184,6 +185,7 @@ class Engine(AbstractContextManager["Engine"]):
         took: dict[str, float] = {}
         case = self._artifacts.known(case)
         found = self._deployed(case, took)
+        case, refused = self._without_refused(case)
         rewrites = [
             float(cast("float", reading.reference.meta["rewrite_max_abs"]))
             for _, file in found
@@ -201,7 +203,23 @@ class Engine(AbstractContextManager["Engine"]):
         graph, file = found[0]
         made = {"onnx": _summary(graph), case.backend: _summary(file.artifact)}
         rewrite = max([0.0, *rewrites])
-        return {**fields, "rewrite_max_abs": rewrite, "artifacts": made}
+        return {
+            **fields,
+            "rewrite_max_abs": rewrite,
+            "artifacts": made,
+            "refused": refused,
+        }
+
+    def _without_refused(self, case: Case) -> tuple[Case, tuple[str, ...]]:
+        """Return a case without the sizes that its reference refuses, and these."""
+        read = self._artifacts.prepare(case, case.samples)
+        kept = tuple(sample for sample in case.samples if not read[sample].refused)
+        refused = tuple(
+            f"{sample.label} ({read[sample].refused})"
+            for sample in case.samples
+            if read[sample].refused
+        )
+        return replace(case, samples=kept), (*refused, *not_above(case, kept))
 
     def _prepared(
         self, case: Case, took: dict[str, float] | None = None
@@ -211,11 +229,12 @@ class Engine(AbstractContextManager["Engine"]):
         prepared = self._artifacts.prepare(case, case.samples, took)
         return [
             (
-                group,
+                replace(group, samples=samples),
                 self._artifacts.graph(case, group),
-                tuple(prepared[sample] for sample in group.samples),
+                tuple(prepared[sample] for sample in samples),
             )
             for group in sample_groups(case, case.samples)
+            if (samples := tuple(s for s in group.samples if not prepared[s].refused))
         ]
 
     def _deployed(

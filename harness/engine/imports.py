@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from harness.core.case import Case, Component, Sample
 from harness.core.digest import digest_file, digest_value
@@ -23,8 +23,10 @@ from harness.core.pipeline import PipelineCase, Tested
 from harness.engine import tasks
 from harness.engine.keys import imports_key
 from harness.engine.store import Store
-from harness.engine.worker_pool import WorkerPool
 from harness.recipes import RECIPES
+
+if TYPE_CHECKING:
+    from harness.engine.worker_pool import WorkerPool
 
 _KIND: Final = "imports"
 _MOST: Final = 8

@@ -430,7 +430,7 @@ def question(component: Component, sample: Sample) -> str:
         {
             "recipe": component.recipe,
             "checkpoint": weights_digest(component),
-            "sample": {k: v for k, v in asdict(sample).items() if k != "layers"},
+            "sample": _drawn(sample) | {"label": sample.label, "knobs": sample.knobs},
             # Left out when empty, so that a baseline without options keeps its digests.
             **({"options": dict(component.options)} if component.options else {}),
         }
@@ -538,7 +538,7 @@ def _files(name: str) -> str:
 def _drawn(sample: Sample) -> dict[str, object]:
     """Return the settings that decide a draw; parameters only if there are some."""
     parts = asdict(sample)
-    del parts["layers"], parts["label"]
+    del parts["layers"], parts["label"], parts["added"]
     if not sample.knobs:
         del parts["knobs"]
     return parts

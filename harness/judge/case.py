@@ -22,23 +22,26 @@ from harness.core.record import (
     CaseRecord,
     Key,
     Row,
-    seen_share,
+    coverage_share,
 )
 from harness.core.text import count, few, in_floors, operator
 from harness.judge import known_gaps
-from harness.judge.contract import contract_breach, flags_without_effect
+from harness.judge.contract import contract_breach, stored_words, without_effect
 from harness.judge.distribution import Conclusion, pair_words, verdict_of
 from harness.judge.foreign import (
     NO_LAYERS,
-    ask_for_less,
-    covered_of_reach,
     foreign_words,
 )
 from harness.judge.graph_check import graph_finding
 from harness.judge.known_gaps import Gap
 from harness.judge.pipeline import picture_words
 from harness.judge.policy import JUDGED_WITHIN, Policy
-from harness.judge.rewritten_values import NONE, rewritten_message, rewritten_values
+from harness.judge.rewritten_values import (
+    NONE,
+    UNPAIRED,
+    rewritten_message,
+    rewritten_values,
+)
 from harness.judge.self_error import Own, own_errors, own_words, refusals
 from harness.judge.tolerance import FULL_PRECISION, Tolerance, first_tier, first_tiers
 from harness.judge.value import JudgedRow, judge, max_floors
@@ -71,6 +74,8 @@ class CaseVerdict:
             it; empty for other values.
         own: Message about the error as a multiple of PyTorch's own error in fewer bits;
             empty if that was not asked for.
+        stored: How many layers of the file are stored in the bits of the variant's
+            name; empty if it names none. It is with the outputs alone.
         gap: Known gap that explains the outcome; None if there is none.
 
     """
@@ -89,6 +94,7 @@ class CaseVerdict:
     alone: tuple[JudgedRow, ...] = ()
     picture: str = ""
     own: str = ""
+    stored: str = ""
     gap: Gap | None = None
 
     @property
@@ -138,6 +144,8 @@ class CaseVerdict:
         """Largest used share of a bound, 1 at the limit; infinite without a number."""
         if self.what == PAIRS and self.outcome is Outcome.WITHIN:
             return 0.0  # its claims are tests, and no share of a bound is used
+        if self.worst is None and self.outcome is Outcome.WITHIN:
+            return 0.0  # nothing computes, so no value has an error
         return self.worst.verdict.usage if self.worst else math.inf
 
 
@@ -194,7 +202,7 @@ def judge_case(
             # cannot be right.
             (found, reason), first, inputs, also = breach, None, (), ()
         elif told := (
-            graph_finding(record, failing=bool(failing)) or flags_without_effect(record)
+            graph_finding(record, failing=bool(failing)) or without_effect(record)
         ):
             # It counts, however small its effect is.
             reason = f"{told[1]}; {reason}" if failing else told[1]
@@ -220,6 +228,7 @@ def judge_case(
         alone=own,
         picture=picture,
         own="; ".join(words),
+        stored=stored_words(record) if what == OUTPUTS and not record.failure else "",
         gap=applied.gap,
     )
 
@@ -293,9 +302,7 @@ def _found(
     if record.failure is not None:
         return Outcome(record.failure.outcome), record.failure.message
     if not rows:
-        if what == LAYERS and (record.foreign or {}).get("by") == OUTPUTS:
-            return Outcome.COVERAGE, NO_LAYERS
-        return Outcome.EMPTY, f"no {what} were compared"
+        return _without_rows(record, what)
     if failing := [judged for judged in rows if not judged.verdict.passed]:
         loudest = max(failing, key=lambda judged: judged.verdict.usage)
         return loudest.verdict.outcome, (
@@ -303,17 +310,27 @@ def _found(
             f"{_name(loudest.row)}: {loudest.verdict.reason}"
         )
     if what == LAYERS:
-        share = seen_share(record)
-        if record.foreign:  # unmatched names are no runtime's fault
-            share = covered_of_reach(record)
+        share = coverage_share(record)
         if not share >= min_coverage:
-            missing = few(list((record.coverage or {}).get("missing", ())), 3)
+            missing = list((record.coverage or {}).get("missing", ()))
+            named = f"; missing {few(missing, 3)}" if missing else ""
+            least = math.floor(100 * share) / 100
             return Outcome.COVERAGE, (
                 f"{share:.1%} of computing operators compared, at least "
-                f"{min_coverage:.0%} asked; missing {missing}"
-            ) + (f"; {ask_for_less(share)}" if record.foreign else "")
+                f"{min_coverage:.0%} asked{named}; `coverage = {least}` under [limits] "
+                "asks for what this file shows"
+            )
     worst = max(rows, key=lambda judged: judged.verdict.usage)
     return Outcome.WITHIN, f"{_name(worst.row)}: {worst.verdict.reason}"
+
+
+def _without_rows(record: CaseRecord, what: str) -> tuple[Outcome, str]:
+    if what == LAYERS and (record.foreign or {}).get("by") == OUTPUTS:
+        return Outcome.COVERAGE, NO_LAYERS
+    nothing_computes = (record.coverage or {}).get("computing", 1) == 0
+    if what == LAYERS and nothing_computes and coverage_share(record) == 1.0:
+        return Outcome.WITHIN, NOTHING_COMPUTES
+    return Outcome.EMPTY, f"no {what} were compared"
 
 
 def _ways(failing: Iterable[JudgedRow]) -> tuple[Outcome, ...]:
@@ -330,6 +347,8 @@ def _ways(failing: Iterable[JudgedRow]) -> tuple[Outcome, ...]:
         ways.pop(Outcome.EXCEEDS, None)
     return tuple(ways)
 
+
+NOTHING_COMPUTES = "no operator computes anything, so only outputs are compared"
 
 _RELEASES = {
     Conclusion.SHIP: Outcome.WITHIN,
@@ -349,6 +368,10 @@ def first_divergence(
 ) -> tuple[JudgedRow | None, tuple[JudgedRow, ...]]:
     """Return the first divergence, and the values it was computed from.
 
+    A value of another shape, or of another kind of number, has no numbers to compare.
+    It may stand for another value. So an operator with wrong numbers comes first if
+    values from which it was computed were compared and agree.
+
     Errors do not always grow with depth, so every row is considered. If operators also
     ran on the reference's inputs, it is the earliest operator whose local error is out
     of tolerance. Otherwise it is the earliest one whose inputs are all within
@@ -365,12 +388,23 @@ def first_divergence(
         there = ((judged.row.sample, name) for name in judged.row.parents)
         return tuple(by_name[key] for key in there if key in by_name)
 
+    in_numbers = any(
+        judged.verdict.outcome not in UNPAIRED and read and _agree(read)
+        for judged in failing
+        for read in [inputs(judged)]
+    )
+
     def order(judged: JudgedRow) -> tuple[int, int, float]:
-        agrees = all(parent.verdict.passed for parent in inputs(judged))
-        rank = 1 if agrees else 2
+        rank = 1 if _agree(inputs(judged)) else 3
+        if rank == 1 and in_numbers and judged.verdict.outcome in UNPAIRED:
+            rank = 2
         if (judged.row.sample, judged.row.probe) in blamed:
             rank = 0
         return rank, judged.row.position, -judged.verdict.usage
 
     first = min(failing, key=order)
     return first, inputs(first)
+
+
+def _agree(rows: Iterable[JudgedRow]) -> bool:
+    return all(judged.verdict.passed for judged in rows)

@@ -7,13 +7,16 @@ must not be exchanged, and the same inputs must give the same outputs.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from harness.core.contract import DEAD, FAINT
 from harness.core.outcome import Outcome
 from harness.core.record import CaseRecord
 from harness.core.runtime import runs_exported
-from harness.core.text import few
+from harness.core.text import count, few
+
+_BITS: Final = {"fp16-weights": 16, "int8-weights": 8, "int4-weights": 4}
+"""Bits that the name of a built-in variant says of the weights."""
 
 _STEADY = ("cpu",)
 """Devices on which the same inputs must give the same bits."""
@@ -45,18 +48,60 @@ def contract_breach(record: CaseRecord) -> tuple[Outcome, str] | None:
     return None
 
 
-def flags_without_effect(record: CaseRecord) -> tuple[Outcome, str] | None:
-    """Return the outcome and message of flags that change no byte of a file, or None.
+def without_effect(record: CaseRecord) -> tuple[Outcome, str] | None:
+    """Return the outcome and message of a variant that is not what it says, or None.
 
-    The outcome is `NO_EFFECT`.
+    The outcome is `NO_EFFECT`. Flags may change no byte of the file, or no layer may be
+    stored in the bits of the variant's name.
     """
-    made = (record.artifacts or {}).get(record.backend, {}).get("meta", {})
+    made = _made(record)
+    asked, stored = _asked_bits(record), _stored(record)
+    if asked and stored is not None and not stored.get(asked):
+        others = ", ".join(
+            f"{number:,} in {bits} bits" for bits, number in stored.items()
+        )
+        return Outcome.NO_EFFECT, (
+            f"no layer of the deployed file is stored in {asked} bits, as its variant "
+            f"says ({others or 'it has no layer with weights'}): the converter takes "
+            "no operator of this network, so leave this variant out for it"
+        )
     if flags := made.get("no_effect"):
         return Outcome.NO_EFFECT, (
             f"the deployed file is the same, byte by byte, without {' '.join(flags)}; "
             "correct the flags, or leave them out"
         )
     return None
+
+
+def stored_words(record: CaseRecord) -> str:
+    """Return how many layers a file stores in the bits of its variant's name.
+
+    The text is empty where the name says none, or the file was not looked into.
+    """
+    asked, stored = _asked_bits(record), _stored(record)
+    if not asked or not stored:
+        return ""
+    every = sum(stored.values())
+    return f"{stored.get(asked, 0):,} of {count(every, 'layer')} in {asked} bits"
+
+
+def _made(record: CaseRecord) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = (
+        (record.artifacts or {}).get(record.backend, {}).get("meta", {})
+    )
+    return found
+
+
+def _asked_bits(record: CaseRecord) -> int:
+    return _BITS.get(record.variant.partition("@")[0], 0)
+
+
+def _stored(record: CaseRecord) -> dict[int, int] | None:
+    """Return the numbers of layers by the bits that they are stored in, or None."""
+    bits = _made(record).get("bits")
+    if not isinstance(bits, Mapping):
+        return None
+    return {int(each): number for each, number in bits.items()}
 
 
 def contract_notes(records: Iterable[CaseRecord]) -> Iterator[str]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 from harness.core.case import ITSELF
 from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Key, coverage_share
@@ -20,39 +19,6 @@ _ITS_OWN_REFERENCE = (
 )
 
 
-def covered_of_reach(record: CaseRecord) -> float:
-    """Return the compared share of the values that alignment could reach.
-
-    A converter fuses more operators in a graph that was rewritten. A fused value counts
-    as seen if all values computed from it were compared. There can be at most as many
-    such values as compared ones. So a file of which only the last value is seen is not
-    covered by that value.
-    """
-    coverage = record.coverage or {}
-    reach = coverage.get("computing", 0) - coverage.get("unmatched", 0)
-    if reach <= 0:
-        return 0.0
-    aligned = coverage["aligned"]
-    return float((aligned + min(_seen_in_readers(record), aligned)) / reach)
-
-
-def _seen_in_readers(record: CaseRecord) -> int:
-    """Return how many fused values only compared values read."""
-    foreign = record.foreign or {}
-    unseen: Mapping[str, Sequence[str]] = foreign.get("unseen", {})
-    compared = {r.probe: r.parents for r in record.rows if r.what == LAYERS}
-    readers: dict[str, set[str]] = {}
-    for name, parents in {**compared, **unseen}.items():
-        for parent in parents:
-            readers.setdefault(parent, set()).add(name)
-    seen = set(compared)
-    waiting = set(unseen) - seen
-    while more := {name for name in waiting if readers.get(name, {""}) <= seen}:
-        seen |= more
-        waiting -= more
-    return len(seen - set(compared) - set(foreign.get("unpaired", ())))
-
-
 def foreign_words(record: CaseRecord, what: str) -> Iterator[str]:
     """Yield messages: what one check of a foreign model compared, and what not."""
     if not record.foreign or record.failure:
@@ -66,7 +32,7 @@ def foreign_words(record: CaseRecord, what: str) -> Iterator[str]:
         reach = (counts["computing"] - counts["unmatched"]) / counts["computing"]
         yield (
             f"lined up by {foreign['by']}, which reach {reach:.0%} of PyTorch's "
-            f"values; {coverage_share(record):.0%} compared"
+            f"values; {coverage_share(record):.1%} of these compared"
         )
         if unpaired := foreign.get("unpaired"):
             yield _alone(unpaired)
@@ -86,12 +52,6 @@ def _alone(unpaired: Mapping[str, str]) -> str:
         f"as {few(places, 2)}: if it was rewritten, take the file from before as well, "
         "by `onnx` in a component of its own with the same `recipe`"
     )
-
-
-def ask_for_less(share: float) -> str:
-    """Return advice for a rewritten file that shows too few of its values."""
-    least = math.floor(100 * share) / 100
-    return f"`coverage = {least}` under [limits] asks for what this file shows"
 
 
 def all_words(record: CaseRecord) -> list[str]:

@@ -25,7 +25,10 @@ _BY_NAME = (*_NEVER_ALGEBRA, "another", "transposed", "moved")
 """Kinds of difference that no rewrite makes of a constant with the weight's own
 name."""
 
-_NEVER_REWRITTEN = ("epsilon", "GELU's form", "dilations", "mode")
+_NEVER_REWRITTEN = (
+    *("epsilon", "GELU's form", "dilations", "mode", "training mode"),
+    "the cubic coefficient",
+)
 """Attributes that no rewrite changes."""
 
 _ROUNDED = ("float16", "bfloat16", "bits")

@@ -26,7 +26,7 @@ from harness.judge.value import JudgedRow
 Place = tuple[str, str]
 """Sample and probe of a value."""
 
-_UNPAIRED = (Outcome.SHAPE, Outcome.DTYPE)
+UNPAIRED = (Outcome.SHAPE, Outcome.DTYPE)
 """Outcomes in which the two values are of different kinds. The file's value is then no
 wrong version of PyTorch's."""
 
@@ -125,7 +125,10 @@ def rewritten_message(rows: Iterable[JudgedRow]) -> str:
 def rewritten_values(
     record: CaseRecord, rows: Sequence[JudgedRow], outputs: Sequence[JudgedRow]
 ) -> RewrittenValues:
-    """Return the failing values of a foreign model that were rewritten.
+    """Return the failing values of a file that are other values.
+
+    In the harness's own export, these are values of another shape alone: a runtime or
+    an exporter gave the name of an operator's result to a value of another layout.
 
     Args:
         record: Record of the case. It has the values that were not compared, and the
@@ -134,8 +137,9 @@ def rewritten_values(
         outputs: Judged rows of the case's outputs.
 
     """
-    taken = record.foreign or {}
-    if taken.get("by", ITSELF) == ITSELF or "unseen" not in taken:
+    is_own = (record.foreign or {"by": ITSELF})["by"] == ITSELF
+    taken = record.foreign or record.coverage or {}
+    if "unseen" not in taken:
         return NONE
     agree = bool(outputs) and all(judged.verdict.passed for judged in outputs)
     parents = {name: tuple(made) for name, made in taken["unseen"].items()}
@@ -147,7 +151,7 @@ def rewritten_values(
     reading: set[Place] = set()
     for sample, there in by_sample.items():
         made = [judged for judged in outputs if judged.row.sample == sample]
-        view = _View(there, made, parents, taken["kinds"])
+        view = _View(there, made, parents, taken["kinds"], is_own=is_own)
         found = view.others(agree=agree)
         words |= {(sample, name): _how(there[name].row.comparison) for name in found}
         reading |= {(sample, r) for name in found for r in view.readers(name)}
@@ -171,6 +175,8 @@ class _View:
         outputs: Judged rows of the sample's outputs.
         parents: Nearest computed values of every probe, compared or not.
         kinds: Kinds of the compared probes that compute nothing.
+        is_own: Whether the harness exported the file, or it is its own reference. Then
+            only a value of another shape is another value.
 
     """
 
@@ -178,6 +184,7 @@ class _View:
     outputs: Sequence[JudgedRow]
     parents: Mapping[str, Sequence[str]]
     kinds: Mapping[str, str]
+    is_own: bool = False
 
     def others(self, *, agree: bool) -> set[str]:
         """Return the differing values whose readers all agree."""
@@ -230,16 +237,18 @@ class _View:
         return found
 
     def _is_pair(self, name: str) -> bool:
-        return self.rows[name].verdict.outcome not in _UNPAIRED
+        return self.rows[name].verdict.outcome not in UNPAIRED
 
     def _may(self, name: str) -> bool:
         """Whether a value differs in a way that another value could."""
         outcome = self.rows[name].verdict.outcome
+        if self.is_own:
+            return outcome is Outcome.SHAPE
         # No row names a constant as its parent, so no reader can show that it is right.
         constant = self.kinds.get(name) == Kind.CONSTANT
         masks = abs(self.rows[name].row.comparison.worst_expected or 0.0) >= _MASK_END
         exceeds = outcome is Outcome.EXCEEDS and not constant and not masks
-        return outcome in _UNPAIRED or exceeds
+        return outcome in UNPAIRED or exceeds
 
     def _read_well(self, name: str, others: set[str]) -> bool:
         """Whether all readers of a value agree, or pass its factor on."""

@@ -9,7 +9,8 @@ unmatched.
 ``output``          A graph output was renamed to the component's output name.
 ``merged``          The same operator on the same values, kept once.
 ``leaving``         Several values were made for an operator (dynamo) or inside a
-                    module (TorchScript), and only this one is read outside it.
+                    module (TorchScript), and only this one is read outside it. With
+                    dynamo it must also have the shape of the operator's result.
 ``unchanged``       An operator of the graph that changes nothing, such as a division
                     by one, carries the value before it.
 ``made``            An MNN operator has the name of one value and makes another: it
@@ -52,6 +53,10 @@ MASK_END = 6e4
 beyond any softmax input."""
 
 
+Axes = tuple[int | None, ...]
+"""Sizes of a value's axes; None for an open one."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphValue:
     """One value of an exported graph.
@@ -65,6 +70,9 @@ class GraphValue:
         is_constant: Whether the value depends only on weights and sizes.
         repeats: Name of the value that this one passes on unchanged; empty if it is a
             new value.
+        shape: Its axes, with None for an open one; None if the file does not say.
+        is_turned: Whether the nodes of its origin change the order of axes, and none
+            changes it back for this value.
 
     """
 
@@ -74,17 +82,22 @@ class GraphValue:
     is_output: bool
     is_constant: bool = False
     repeats: str = ""
+    shape: Axes | None = None
+    is_turned: bool = False
 
 
 def link(
     probes: Sequence[Probe],
     values: Sequence[GraphValue],
     outputs: Mapping[str, str],
+    shapes: Mapping[str, Axes] | None = None,
 ) -> list[Probe]:
     """Return each probe with the name of the exported value that holds it.
 
     The `onnx` of a duplicate names the original. `outputs` maps each program value that
-    is an output of the graph to its output name.
+    is an output of the graph to its output name. `shapes` gives the axes of the
+    program's values, with None for an open one: a value inside the translation of an
+    operator is its result only if it can have the result's shape.
     """
     names = {value.name for value in values}
     repeats = {value.name: value.repeats for value in values if value.repeats}
@@ -97,7 +110,11 @@ def link(
             return name
         if name in outputs:
             return outputs[name]
-        left = [value.name for value in leaving.get(name, []) if not value.is_constant]
+        left = [
+            value.name
+            for value in leaving.get(name, [])
+            if not value.is_constant and _may_be_result(value, shapes, name)
+        ]
         one = len({repeats.get(value, value) for value in left}) == 1
         return left[0] if one and probe.kind is not Kind.MOVE else ""
 
@@ -114,6 +131,22 @@ def link(
         return replace(probe, onnx=name, kind=kind)
 
     return [linked(probe) for probe in probes]
+
+
+def _may_be_result(
+    value: GraphValue, shapes: Mapping[str, Axes] | None, name: str
+) -> bool:
+    """Whether a value can be the result of the operator that it was made for."""
+    if shapes is None:
+        return True
+    shape, theirs = shapes.get(name), value.shape
+    if shape is None or theirs is None:
+        return not value.is_turned
+    alike = (
+        None in {one, two} or one == two
+        for one, two in zip(shape, theirs, strict=False)
+    )
+    return len(shape) == len(theirs) and not value.is_turned and all(alike)
 
 
 def _leaving(values: Sequence[GraphValue]) -> dict[str, list[GraphValue]]:
@@ -185,47 +218,108 @@ def coverage_of(
     probes: Sequence[Probe],
     compared: Collection[str],
     read_into: Mapping[str, Collection[str]],
+    outputs: Collection[str] = (),
+    *,
+    is_foreign: bool = False,
+    operators: int = 0,
 ) -> dict[str, Any]:
     """Count the computing operators that were compared in a run, as a record holds it.
 
-    `read_into` maps each exported value to the values that are computed directly from
-    it.
+    An operator counts as compared if its value was compared, or if all values that are
+    computed directly from it count as compared. Those are values of the exported graph,
+    or of the program where the graph does not have the operator.
+
+    Args:
+        probes: Values of the program, in order.
+        compared: Exported values that were compared.
+        read_into: Each exported value, to the values that are computed directly from
+            it.
+        outputs: Outputs of the graph, which are compared in a check of their own.
+        is_foreign: Whether somebody else exported the graph. A value without a
+            counterpart is then no fault of a runtime, and is not counted at all.
+        operators: Number of nodes of the graph that compute something. A program
+            without any computing operator is compared whole only if there is none: a
+            module without submodules has none either.
 
     Returns:
         ``computing``: operators that compute something from the inputs. ``aligned``:
         those whose value was compared. ``fused``: those that the exported graph has and
-        the runtime no longer ran; ``inside``: those of them whose results all lead into
-        a single compared value, because one operator does the work of several.
-        ``unmatched``: those without a counterpart in the exported graph. ``missing``:
-        names of the fused and unmatched ones, in order.
+        the runtime no longer ran; ``inside``: those of them that count as compared.
+        ``unmatched``: those without a counterpart in the exported graph. ``seen``: all
+        that count as compared. ``reach``: all that are counted. ``missing``: names of
+        those that do not count as compared, in order.
 
     """
     computing = [p for p in probes if p.kind in {Kind.COMPUTE, Kind.DUPLICATE}]
     unmatched = [p for p in computing if not p.onnx]
     fused = [p for p in computing if p.onnx and p.onnx not in compared]
-    left_out = sorted((*unmatched, *fused), key=lambda probe: probe.position)
+    shown = _shown(read_into, {*compared, *outputs})
+    counted = {p.name for p in probes if p.onnx in shown}
+    inside = [p for p in fused if p.name in counted]
+    if not is_foreign:
+        counted |= _read_alone(probes, counted)
+    reached = [p for p in computing if p.onnx or not is_foreign]
+    missing = tuple(p.name for p in reached if p.name not in counted)
     return {
         "computing": len(computing),
-        "aligned": len(computing) - len(left_out),
+        "aligned": len(computing) - len(unmatched) - len(fused),
         "fused": len(fused),
-        "inside": sum(_ends_in_one(p.onnx, compared, read_into) for p in fused),
+        "inside": len(inside),
         "unmatched": len(unmatched),
-        "missing": tuple(probe.name for probe in left_out),
+        "seen": len(reached) - len(missing),
+        "reach": len(reached) if computing else operators,
+        "missing": missing,
     }
 
 
-def _ends_in_one(
-    value: str, compared: Collection[str], read_into: Mapping[str, Collection[str]]
-) -> bool:
-    """Whether all values computed from `value` lead into one compared value."""
-    ends: set[str] = set()
-    seen: set[str] = set()
-    waiting = [value]
-    while waiting and len(ends) < 2:  # noqa: PLR2004  # one is looked for
-        readers = read_into.get(waiting.pop(), ())
-        if not readers:  # an output that was not compared, or an unused value
-            return False
-        ends.update(name for name in readers if name in compared)
-        waiting += [n for n in readers if n not in compared and n not in seen]
-        seen.update(readers)
-    return len(ends) == 1
+def _read_alone(probes: Sequence[Probe], counted: Collection[str]) -> set[str]:
+    """Return values without a counterpart that only counted values read.
+
+    A reader that computes nothing and was not compared, such as a view, is passed over:
+    its own readers name the same value as their parent.
+    """
+    found: set[str] = set()
+    readers: dict[str, list[bool]] = {}
+    alike: dict[str, str] = {}
+    for probe in sorted(probes, key=lambda one: one.position, reverse=True):
+        computes = probe.kind in {Kind.COMPUTE, Kind.DUPLICATE}
+        read = readers.get(probe.name, ())
+        if computes and not probe.onnx and read and all(read):
+            found.add(probe.name)
+        counts = probe.name in counted or probe.name in found
+        if counts or computes:
+            for parent in probe.parents:
+                readers.setdefault(parent, []).append(counts)
+    for probe in probes:  # an operator that repeats another one has its readers
+        told = repr((probe.op, probe.settings, probe.arguments))
+        if probe.kind is Kind.DUPLICATE and alike.get(told) in found:
+            found.add(probe.name)
+        elif probe.arguments:
+            alike.setdefault(told, probe.name)
+    return found
+
+
+def _shown(read_into: Mapping[str, Collection[str]], ends: Collection[str]) -> set[str]:
+    """Return `ends`, and the values that are read by nothing but such values.
+
+    A value that nothing reads, such as the second output of a normalisation, is no
+    reader.
+    """
+    waiting = {
+        name: {r for r in readers if r in ends or read_into.get(r)}
+        for name, readers in read_into.items()
+        if name not in ends
+    }
+    made_from: dict[str, list[str]] = {}
+    for name, readers in waiting.items():
+        for reader in readers:
+            made_from.setdefault(reader, []).append(name)
+    shown, new = set(ends), list(ends)
+    while new:
+        reader = new.pop()
+        for name in made_from.get(reader, ()):
+            waiting[name].discard(reader)
+            if not waiting[name] and name not in shown:
+                shown.add(name)
+                new.append(name)
+    return shown

@@ -35,6 +35,10 @@ looked for only above it."""
 NEARER = 4.0
 """Factor by which the outputs' error must fall after an exchange of two inputs."""
 
+NOTHING = 1e-20
+"""Size below which an output counts as zeros. A runtime whose tanh rounds to zero gives
+zeros where another one gives 1e-32, and no input is dead for that."""
+
 EFFECTS = "effects"
 """Key in an entry's meta: the effect of each input that was tried on PyTorch's
 outputs."""
@@ -149,8 +153,9 @@ def repeated(run: Run, feeds: Arrays, first: Arrays, times: int) -> float:
 def distance(expected: Arrays, actual: Arrays) -> float:
     """Return the largest relative error of an output: rms error over rms.
 
-    It is infinite if a shape differs, or if an output changes from zeros. It is NaN if
-    no output has a finite value: such outputs tell nothing.
+    It is infinite if a shape differs, or if an output changes from zeros. It is 0 for
+    an output that is smaller than `NOTHING` in both, and NaN if no output has a finite
+    value: such outputs tell nothing.
     """
     found = [_relative(expected[name], actual[name]) for name in expected]
     return max((one for one in found if not math.isnan(one)), default=math.nan)
@@ -200,7 +205,7 @@ def _relative(expected: npt.NDArray[Any], actual: npt.NDArray[Any]) -> float:
         return float("nan")
     size = float(np.sqrt(np.mean(np.square(one)))) if one.size else 0.0
     apart = float(np.sqrt(np.mean(np.square(two - one)))) if one.size else 0.0
-    if apart == 0.0:
+    if apart == 0.0 or max(size, apart) < NOTHING:
         return 0.0
     return apart / size if size else float("inf")
 

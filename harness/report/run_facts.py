@@ -134,9 +134,11 @@ class RunFacts:
             if ran and ran.keys() >= _RAN:  # else nothing but PyTorch ran
                 threads = count(int(ran["threads"]), "thread")
                 name = f"{ran['backend']} {ran['version']} on {ran['device'].upper()}"
-                target = dict(ran.get("detail", ())).get("target", "")
+                detail = dict(ran.get("detail", ()))
+                target, api = detail.get("target", ""), detail.get("api", "")
                 place = f" of target {target}" if target else ""
                 facts = f"{threads}, precision {ran['precision']}"
+                facts += f", api {api}" if api else ""
                 seen[f"{name}{place} ({facts})"] = None
         yield from seen
 

@@ -217,4 +217,6 @@ def stand_in_words(records: Collection[CaseRecord]) -> str:
         words.append(f"{ddim}{parts[SCHEDULER]}")
     if large := dict.fromkeys(size for record in records for size in record.too_large):
         words.append(f"not tried for lack of memory: {', '.join(large)}")
+    if refused := dict.fromkeys(one for record in records for one in record.refused):
+        words.append(f"not run: {few(list(refused))}")
     return f" ({'; '.join(words)})" if words else ""

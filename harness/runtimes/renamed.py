@@ -1,13 +1,15 @@
 """Convert inputs to the names and dtypes of a foreign model, and rename its outputs.
 
 Drawn inputs are converted only where no number changes: integers to another width, a
-whole number to a float, one timestep to a scalar. Only values for float16 inputs are
+whole number to a float, one timestep to a scalar, or to one for each item where the
+file declares its axis as the batch of another input. Only values for float16 inputs are
 rounded, as in every other use of such a file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -23,9 +25,48 @@ def fed(names: Names, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         StageError: A value cannot be given in the file's dtype or shape.
 
     """
+    named = sizes_of_axes((one.shape, given[one.given].shape) for one in names.inputs)
     return {
-        one.name: _shaped(one, _kind(one, given[one.given])) for one in names.inputs
+        one.name: _repeated(one, _shaped(one, _kind(one, given[one.given])), named)
+        for one in names.inputs
     }
+
+
+def sizes_of_axes(
+    sides: Iterable[tuple[Sequence[int | str] | None, Sequence[int]]],
+) -> dict[str, int]:
+    """Return the size of each axis that a file names, where its inputs agree on it.
+
+    `sides` has the shape of each input in the file, and that of the value that is fed.
+    A value with one item serves any number of them, so a size of 1 does not count
+    beside another.
+    """
+    found: dict[str, set[int]] = {}
+    for declared, actual in sides:
+        if declared is None or len(declared) != len(actual):
+            continue
+        for name, size in zip(declared, actual, strict=True):
+            if isinstance(name, str) and re.search(r"\w", name):
+                found.setdefault(name, set()).add(size)
+    counted = {name: sizes - {1} or sizes for name, sizes in found.items()}
+    return {name: min(sizes) for name, sizes in counted.items() if len(sizes) == 1}
+
+
+def _repeated(one: Fed, value: np.ndarray, named: Mapping[str, int]) -> np.ndarray:
+    """Return a value with one item repeated along each axis that the file names.
+
+    A number that serves a whole batch in PyTorch is [1]. A file that declares [batch]
+    may read as many items as its other inputs have.
+    """
+    if one.shape is None or len(one.shape) != value.ndim:
+        return value
+    wanted = tuple(
+        named.get(name, size) if isinstance(name, str) and size == 1 else size
+        for name, size in zip(one.shape, value.shape, strict=True)
+    )
+    if wanted == value.shape:
+        return value
+    return np.ascontiguousarray(np.broadcast_to(value, wanted))
 
 
 def read(names: Names, made: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

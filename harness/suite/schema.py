@@ -129,7 +129,8 @@ class ComponentTable(
     Attributes:
         recipe: The recipe that builds it: one of the harness or an importable module.
             The default is the recipe of the component's name.
-        variants: The variants that it runs; the default is all variants of the suite.
+        variants: The variants that it runs, in each runtime or, as in mnn/fp32, in one
+            alone; the default is all variants of the suite.
         shapes: Sizes of this component, in place of the suite's.
         onnx: An ONNX file that another tool exported; it is tested as it is.
         names: Names in the file, by the recipe's names of inputs and outputs.
@@ -188,6 +189,8 @@ class BackendTable(Keys, frozen=True, kw_only=True):
         cpu_nodes: Largest share of the nodes that may run on ONNX Runtime's CPU
             provider where `device` names another one. Nodes of whole numbers alone do
             not count.
+        api: MNN's API that the app runs the file with: ``session`` or ``module``. The
+            default is a session where it can run the file, and a module where not.
 
     """
 
@@ -202,6 +205,7 @@ class BackendTable(Keys, frozen=True, kw_only=True):
     hints: dict[str, int] = field(default_factory=dict)
     provider_options: dict[str, ProviderOption] = field(default_factory=dict)
     cpu_nodes: Share = 0.0
+    api: Word = ""
 
 
 class TargetTable(Keys, frozen=True, kw_only=True):
@@ -416,7 +420,7 @@ class Limits(Keys, frozen=True, kw_only=True):
     timeout_s: Annotated[float, Meta(gt=0)] = 900.0
     coverage: Share = 0.95
     jobs: Count = 2
-    memory_gib: Annotated[float, Meta(ge=0)] | None = None
+    memory_gib: Annotated[float, Meta(ge=0.0)] | None = None
 
 
 class FilesTable(Keys, frozen=True, kw_only=True):

@@ -35,7 +35,7 @@ BATCH = "batch"
 
 _BATCHES = (1, 2, 3, 4, 5)
 _PICTURE = 4
-"""Number of axes of an input whose sides may grow: batch, channels, height, width."""
+"""Number of axes of a picture: batch, channels, height, width."""
 
 _LARGEST_STEP = 64
 
@@ -58,6 +58,24 @@ def with_more_sizes(cases: Sequence[Case], inputs: InputsTable) -> list[Case]:
             )
         )
     return found
+
+
+def not_above(case: Case, ran: Sequence[Sample]) -> tuple[str, ...]:
+    """Return which open axes ran at no larger size than the suite's own.
+
+    Batches are left out, and so is a case without added sizes.
+    """
+    own = [dict(sample.shapes) for sample in case.samples if not sample.label]
+    if not (own and case.too_large) and not any(s.added for s in case.samples):
+        return ()
+    top = {symbol: max(one[symbol] for one in own) for symbol in own[0]}
+    return tuple(
+        f"{symbol} above {most}"
+        for symbol, most in top.items()
+        if symbol in case.export.dynamic
+        and not _is_batch(symbol)
+        and not any(dict(sample.shapes)[symbol] > most for sample in ran)
+    )
 
 
 def check_fit(component: Component, bindings: Sequence[Binding]) -> None:
@@ -112,18 +130,33 @@ def _more(case: Case, inputs: InputsTable) -> Iterator[tuple[Sample, bool]]:
     profile = "realistic" if "realistic" in profiles else profiles[0]
     # Realistic draws continue the count, for another timestep and other noise.
     indices = count(inputs.realistic if profile == "realistic" else 1)
+    seen, labels = list(bound), {sample.label for sample in case.samples}
     for row in zip_longest(*(missing[symbol] for symbol in symbols)):
         changed = {s: size for s, size in zip(symbols, row, strict=True) if size}
         _separate(changed, smallest, steps)
-        for part in _parts(case.component, changed, smallest, room):
+        unsure = any(
+            size > given[symbol][-1] and _may_be_refused(case.component, symbol)
+            for symbol, size in changed.items()
+        )
+        for part in _parts(case.component, changed, smallest, 0 if unsure else room):
             sizes = {**smallest, **part}
+            label = "-".join(f"{symbol}{size}" for symbol, size in part.items())
+            if sizes in seen:
+                continue
+            seen.append(sizes)
+            if label in labels:  # t1 at 3, and t at 13
+                label = "-".join(f"{symbol}.{size}" for symbol, size in part.items())
+            labels.add(label)
+            is_larger = any(size > given[one][-1] for one, size in part.items())
             sample = Sample(
                 profile=profile,
                 index=next(indices),
                 shapes=tuple(sorted(sizes.items())),
                 seed=inputs.seed,
                 layers=False,
-                label="-".join(f"{symbol}{size}" for symbol, size in part.items()),
+                label=label,
+                # A file that is its own reference declares which sizes it takes.
+                added=is_larger or case.component.recipe != GIVEN,
             )
             yield sample, values_bytes(case.component, [sizes]) <= room
 
@@ -150,7 +183,7 @@ def _parts(
     smallest: Mapping[str, int],
     room: int,
 ) -> list[Mapping[str, int]]:
-    """Return all sizes together if memory allows; if not, batch and sides separately.
+    """Return all sizes together if `room` allows; if not, batch and sides separately.
 
     Sizes that the network does not take are left out.
     """
@@ -179,7 +212,7 @@ def _sizes(
 
     Sides of a picture are large in turns, so that no sample is large in both.
     """
-    top, most, place = given[-1], _most(component, symbol), sides.index(symbol)
+    top, most, place = given[-1], _most(component), sides.index(symbol)
     larger = [2 * top, top + step]
     if most is not None:
         limit = most - most % step
@@ -198,27 +231,29 @@ def _sizes(
     return found
 
 
-def _most(component: Component, symbol: str) -> int | None:
+def _most(component: Component) -> int | None:
     """Return the largest value of an open size; None without a limit.
 
-    A table of positions has a limit that only some recipes know. If no limit is known,
-    only the sides of pictures are made larger than the suite's.
+    A table of positions has a limit that only some recipes know. Where no recipe knows
+    one, the reference may refuse the larger sizes.
     """
     recipe, source = component.recipe, component.source
     if recipe == TRANSFORMER:
         config = read_config(source, TRANSFORMER)
         table = config.get("pos_embed_max_size") or 0
         return int(table * (config.get("patch_size") or 1))
-    if recipe in RECIPES and recipe != GIVEN:
-        return longest(source) if is_encoder(source) else None
-    sides = {
-        side
-        for spec in component.inputs
-        if len(spec.shape) == _PICTURE
-        for side in spec.symbols
-    }
-    said = _multiples(component) is not None
-    return None if said or symbol in sides else 0
+    if recipe in RECIPES and recipe != GIVEN and is_encoder(source):
+        return longest(source)
+    return None
+
+
+def _may_be_refused(component: Component, symbol: str) -> bool:
+    """Whether nothing says that the reference takes a larger size of an axis."""
+    if component.recipe in RECIPES and component.recipe != GIVEN:
+        return False
+    sides = (s.symbols for s in component.inputs if len(s.shape) == _PICTURE)
+    said = _multiples(component) is not None or symbol in {s for x in sides for s in x}
+    return not (said or _is_batch(symbol))
 
 
 def _multiples(component: Component) -> Mapping[str, int] | None:

@@ -339,14 +339,18 @@ def chosen_of(
 ) -> list[Planned]:
     """Return the plans whose variants a table lists; all plans if it lists none.
 
-    A variant is listed as in ids: ``fp32``, ``fp32@phone-low``. One that names its
-    components is one of theirs without being listed, and of no other's.
+    A variant is listed as in ids: ``fp32``, ``fp32@phone-low``, or ``mnn/fp32`` of one
+    runtime alone. One that names its components is one of theirs without being listed,
+    and of no other's.
     """
     names = dict.fromkeys(plan.how for plan in planned)
     wanted = listed or tuple(names)
-    table.check_options("variants", wanted, names)
+    words = dict.fromkeys(plan.word for plan in planned)
+    table.check_options("variants", wanted, {**names, **words})
     return [
-        plan for plan in planned if plan.how in wanted or component in plan.components
+        plan
+        for plan in planned
+        if not {plan.how, plan.word}.isdisjoint(wanted) or component in plan.components
     ]
 
 
@@ -417,6 +421,8 @@ def _devices(
     misplaced |= {"tf32"} if declared and not declared.tf32 else set()
     others = declared.other_devices if declared else ""
     misplaced |= set() if others else {"provider_options", "cpu_nodes"}
+    apis = declared.apis if declared else ()
+    misplaced |= set() if apis else {"api"}
     table.check_keys([key for key in said.__struct_fields__ if key not in misplaced])
     device = devices[0] if said.device is None else said.device
     if not (others and re.fullmatch(others, device)):
@@ -436,6 +442,8 @@ def _devices(
         plain, listed = {HERE, listed}, (listed,)
     elif listed is not None:
         table.check_options("precision", listed, precisions)
+    if said.api:
+        table.check_option("api", said.api, apis)
     table.check_options("targets", said.targets, (HERE, *targets))
     versions = _versions(table, said, targets)
     places = {**targets, **versions}
@@ -446,6 +454,7 @@ def _devices(
         hints=tuple(sorted(said.hints.items())),
         provider_options=tuple(sorted(said.provider_options.items())),
         cpu_nodes=said.cpu_nodes,
+        api=said.api,
     )
     return [
         (

@@ -1,7 +1,7 @@
 """What fuzzers have found, as cases: one value of a healthy file is another one.
 
-Each was a traceback, or worse, in the version whose fuzzers found it. The healthy files
-are those of a real run, so the first case takes some seconds.
+Each, or a neighbour of it, was a traceback or worse when it was found. The healthy
+files are those of a real run, so the first case takes some seconds.
 """
 
 import json
@@ -15,7 +15,6 @@ import pytest
 from harness.core.errors import ParityError
 from tests.fuzz import agents, formats, models
 from tests.fuzz.loop import Trouble, check_shown
-from tests.fuzz.test_fuzz import healthy  # noqa: F401  # a fixture
 from tests.watch import watched
 
 DEEP = "[" * 5000 + "]" * 5000
@@ -102,7 +101,7 @@ def place(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def opened(healthy, place):  # noqa: F811  # the fixture
+def opened(healthy, place):
     """A format by name, ready to write a file and have it read."""
 
     def made(name):

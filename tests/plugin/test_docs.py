@@ -86,8 +86,10 @@ def unknown(text):
     }
     flags |= {one.mixed.flag.rstrip("=") for one in runtimes().values() if one.mixed}
     named = set(re.findall(r"(?<![\w-])--[a-zA-Z][\w-]*", text))
+    benchmark = {one for one in named if one.startswith("--benchmark-")}
     # Of a variant, of pytest, and of docs/families.py.
-    return named - ours - flags - {"--keep", "--half", "--junitxml", "--check"}
+    others = {"--keep", "--half", "--junitxml", "--check"}
+    return named - ours - flags - benchmark - others
 
 
 @each_page

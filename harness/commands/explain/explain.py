@@ -367,6 +367,14 @@ def _diverging(
             return verdict, verdict.first
     if in_graph:
         raise OnlyInGraphError
+    few = [v.reason for v in verdicts if v.found in {Outcome.COVERAGE, Outcome.EMPTY}]
+    if few:
+        msg = (
+            f"{record.case} agrees in all that was compared, and too little was: "
+            f"{few[0]}. No setting has failed, so none is tried. `parity show last "
+            f"{record.case}` lists what was compared."
+        )
+        raise SuiteError(msg)
     msg = (
         f"{record.case} agrees in all that was compared ({verdicts[0].reason}), so "
         "there is nothing to explain; a tighter --tier or --set finds what is nearest."

@@ -69,6 +69,7 @@ def texts_of_checkpoint(
             cannot be read, a named part is missing, or some weights are missing.
 
     """
+    choice = choice or no_variant()
     source = Source(path=checkpoint)
     check_named(source)
     known, unknown = _components(source)
@@ -79,6 +80,9 @@ def texts_of_checkpoint(
     if drawn:
         notices.append(f"{checkpoint} has no weights: they will be drawn from seed 0")
 
+    for name, why in choice.left_out.items():
+        unknown[name] = why
+        del known[name]
     symbols = symbols_of(*known.values())
     size = _latent_size(source, known)
     encoder = is_encoder(source)
@@ -95,7 +99,7 @@ def texts_of_checkpoint(
     ]
     return render(
         "checkpoint",
-        choice=choice or no_variant(),
+        choice=choice,
         components=list(known),
         unknown=unknown,
         path=path_from(folder, checkpoint),

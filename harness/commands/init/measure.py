@@ -166,7 +166,35 @@ def _choice(cases: Iterable[Case], results: Mapping[str, _Result]) -> Choice:
     for component, lacking in unseen.items():
         kept = [name for name in run if name not in lacking]
         choice.only[component] = [EXACT, *kept]
+    _leave_out_failed(choice, list(results.values()), list(run))
+    if len(choice.left_out) == len(components):
+        # A suite without any case cannot be read.
+        choice.failed.clear()
+        choice.only.clear()
     return choice
+
+
+def _leave_out_failed(
+    choice: Choice, results: Sequence[_Result], run: Sequence[str]
+) -> None:
+    """Let no component run what failed in it: the exact variant, and what is like it.
+
+    A component that failed in one runtime runs its variants in the others alone.
+    """
+    for result in results:
+        case = result.case
+        if case.variant.name == EXACT and result.failure:
+            why = " ".join(result.failure.split())
+            choice.failed.setdefault(case.component.name, {})[case.backend] = why
+    for component, failed in choice.failed.items():
+        kept = choice.only.get(component, [EXACT, *run])
+        choice.only[component] = [
+            f"{one.name}/{name}"
+            for one in first_runtimes()
+            for name in kept
+            if one.name not in failed
+            and (name == EXACT or choice.variants[one.name].get(name, (False,))[0])
+        ]
 
 
 def _words(component: str, worst: _Result) -> str:
@@ -184,7 +212,15 @@ def _lines(
 ) -> Iterator[str]:
     for result in results.values():
         if result.case.variant.name == EXACT and result.failure:
-            yield f"{result.case.id} does not agree: {result.failure.rstrip('.')}."
+            is_written = result.case.component.name not in choice.failed
+            end = (
+                "nothing agrees, so it is written all the same"
+                if is_written
+                else ("it is written behind a #")
+            )
+            yield (
+                f"{result.case.id} does not agree: {result.failure.rstrip('.')}; {end}."
+            )
     names = [
         f"{runtime} {name}"
         for runtime, variants in choice.variants.items()
@@ -196,10 +232,10 @@ def _lines(
         f"{count(len(results), 'case')} of {count(len(parts), 'component')} ran in "
         f"{took_s:.0f} s. Written beside {EXACT}: {', '.join(names) or 'nothing'}."
     )
-    if choice.only:
+    if unseen := [name for name in choice.only if name not in choice.failed]:
         yield (
             "There was no time to measure all of these in "
-            f"{', '.join(choice.only)}, so [component.*] names those that were "
+            f"{', '.join(unseen)}, so [component.*] names those that were "
             "measured there; without its `variants` all run."
         )
 

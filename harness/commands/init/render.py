@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,11 +25,32 @@ class Choice:
     Attributes:
         variants: By runtime and variant, whether it runs, and the words beside it.
         only: By component, its variants where it does not run all of the suite's.
+        failed: By component and runtime, the reason why the exact variant failed there.
 
     """
 
     variants: dict[str, dict[str, tuple[bool, str]]]
     only: dict[str, list[str]] = field(default_factory=dict)
+    failed: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Components that failed in each runtime, with the reasons."""
+        return {
+            name: "; ".join(f"{one}/{EXACT}: {why}" for one, why in failed.items())
+            for name, failed in self.failed.items()
+            if name in self.only and not self.only[name]
+        }
+
+    def reasons(self, component: str) -> list[str]:
+        """Return lines that say why a component runs not everywhere."""
+        return [
+            line
+            for one, why in self.failed.get(component, {}).items()
+            for line in textwrap.wrap(
+                f'"{one}/{EXACT}" failed here: {why}', 84, break_on_hyphens=False
+            )
+        ]
 
 
 def render(kind: str, **facts: object) -> tuple[str, str]:

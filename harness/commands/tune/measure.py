@@ -44,6 +44,7 @@ from harness.engine.needs import TaskStep, takes
 from harness.engine.ray_executor import executor_on
 from harness.engine.run import missing, open_store, path_of
 from harness.engine.worker_pool import Progress
+from harness.judge.contract import without_effect
 from harness.judge.policy import Policy
 from harness.judge.tolerance import GROUPS, Tolerance
 from harness.judge.value import judge
@@ -237,6 +238,9 @@ class _Tally:
         """Add the rows of one record, all of one `sample` if given, or its failure."""
         if record.failure is not None:
             self.failure = record.failure.message
+            return
+        if told := without_effect(record):  # bounds would be of another variant
+            self.failure = told[1]
             return
         if self._record is None or self._record.coverage is None:
             self._record = record

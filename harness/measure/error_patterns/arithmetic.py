@@ -18,6 +18,50 @@ def rms(values: np.ndarray) -> float:
     return math.sqrt(float(np.mean(np.square(values))))
 
 
+_WILD = 30.0
+"""Multiple of the usual error above which an error is left out of a second look."""
+
+_SMALL_PART = 0.1
+"""Largest share of an error that may be left by what is said to explain it."""
+
+
+def explains(
+    left: np.ndarray, error: np.ndarray, share: float, noise: float = 0.0
+) -> bool:
+    """Whether a pattern explains an error, given what it leaves of it.
+
+    Every pattern that is claimed is held to this. What is left must be a small part of
+    the error: `share` of it, or up to a tenth where that is within `noise`. A few very
+    large errors outweigh all others in a root mean square, so the others must also be
+    explained without them.
+    """
+    whole = rms(error)
+    if rms(left) > max(share * whole, min(noise, _SMALL_PART * whole)):
+        return False
+    size = np.abs(error)
+    off = size > noise
+    if not off.any():
+        return bool(whole)
+    usual = off & (size <= _WILD * float(np.median(size[off])))
+    return rms(left[usual]) <= max(share * rms(error[usual]), noise)
+
+
+def usual_size(values: np.ndarray) -> float:
+    """Return the root mean square without rare values that outweigh all others.
+
+    The scores of attention are an example: a mask adds -3.4e38 to some of them.
+    """
+    size = np.abs(values)
+    some = size[size > 0]
+    if not some.size:
+        return 0.0
+    return rms(some[some <= _RARE * float(np.median(some))])
+
+
+_RARE = 1e4
+"""Multiple of the usual magnitude above which a value does not count for its size."""
+
+
 def rms_along(values: np.ndarray, axis: int) -> np.ndarray:
     """Return the root mean square at each index of an axis."""
     others = tuple(a for a in range(values.ndim) if a != axis)
@@ -126,13 +170,26 @@ def gelu_form(expected: np.ndarray, error: np.ndarray) -> str:
     """Return a message about the form that replaced GELU, from GELU's values.
 
     `expected` has GELU's values in float64, and `error` the candidate's minus these.
+    Above 0 a value of GELU has one argument, so there the form is computed from it.
     """
     magnitude = np.abs(error)
-    # Above 1 the value of GELU is nearly equal to its argument.
     at = float(expected.flat[int(magnitude.argmax())])
+    known = (expected > 0) & (expected < _GELU_KNOWN)
+    if magnitude.max() > QUICK_ERROR or not known.any():
+        return ""
+    value, found = expected[known], error[known]
+    x = np.interp(value, _gelu(_GELU_GRID), _GELU_GRID)
+    # Above 1 the value of GELU is nearly equal to its argument.
     near = abs(abs(at) - GELU_PEAK) <= GELU_WIDTH or GELU_LEAST < at < 0
-    if near and magnitude.max() <= GELU_ERROR:
+    left = found - (_tanh_gelu(x) - _gelu(x))
+    if near and magnitude.max() <= GELU_ERROR and explains(left, found, _SMALL_PART):
         return "the error peaks near |x| = 2.7: GELU's tanh form, not its erf form"
-    if magnitude.max() <= QUICK_ERROR:
+    left = found - (ACTIVATIONS["QuickGELU, x·sigmoid(1.702x)"](x) - _gelu(x))
+    if explains(left, found, _SMALL_PART):
         return f"GELU as x·sigmoid(1.702x), which is off by {QUICK_ERROR} at most"
     return ""
+
+
+_GELU_KNOWN = 8.0
+_GELU_GRID = np.linspace(0.0, _GELU_KNOWN, 8193)
+"""Arguments between which GELU's inverse is interpolated. The error is below 1e-7."""

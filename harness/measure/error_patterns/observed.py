@@ -10,7 +10,7 @@ from itertools import permutations
 
 import numpy as np
 
-from harness.measure.error_patterns.arithmetic import rms
+from harness.measure.error_patterns.arithmetic import explains, rms, usual_size
 
 Form = tuple[str, np.ndarray]
 """A message, and the array that the message describes."""
@@ -22,6 +22,31 @@ are not tried."""
 
 _MANY = 4
 """Largest number of parts of a concatenation for which every order is tried."""
+
+
+_ONNX = {
+    "conv": "conv2d",
+    "gemm": "linear",
+    "layernormalization": "layer_norm",
+    "groupnormalization": "group_norm",
+    "instancenormalization": "instance_norm",
+    "batchnormalization": "batch_norm",
+    "attention": "scaled_dot_product_attention",
+    "upsample": "resize",
+    "concat": "cat",
+    "gather": "embedding",
+}
+"""ONNX's operators in lower case to PyTorch's names, where the two differ."""
+
+
+def plain_name(op: str) -> str:
+    """Return an operator's name without namespace and overload, as PyTorch's.
+
+    >>> plain_name("aten.gelu.default"), plain_name("Gelu"), plain_name("Gemm")
+    ('gelu', 'gelu', 'linear')
+    """
+    name = op.removeprefix("aten.").partition(".")[0].lower()
+    return _ONNX.get(name, name)
 
 
 def _none(_: tuple[int, ...]) -> Iterator[Form]:
@@ -84,6 +109,9 @@ _SMALL = 1e-3
 floors."""
 
 _FEW = 0.01
+_SLIGHT = 1e-4
+_ROUNDING = 1e-6
+"""Share of a value's usual size that rounding may cause where no floor is known."""
 
 _TRIED = 4096
 """Number of elements of which a function is computed before it is of all."""
@@ -121,17 +149,47 @@ class Seen:
     def right(self) -> float:
         """The root mean square of the error up to which a part is right."""
         known = RIGHT * self.floor
-        return max(known, _SMALL * rms(self.error)) if known else 0.0
+        return max(known, min(_SMALL * rms(self.error), self.slight)) if known else 0.0
+
+    @cached_property
+    def slight(self) -> float:
+        """A ten-thousandth of the usual size of the value.
+
+        A part that is off by more is not right, however large other errors are.
+        """
+        return _SLIGHT * usual_size(self.expected)
+
+    @cached_property
+    def name(self) -> str:
+        """PyTorch's short name of the operator, for PyTorch's and ONNX's names."""
+        return plain_name(self.op)
+
+    def explained_by(self, made: np.ndarray, share: float = _FEW) -> bool:
+        """Whether the candidate's value is `made`, but for a small part of its error.
+
+        `share` is the largest share of the error that may be left.
+        """
+        return explains(self.actual - made, self.error, share, self._noise)
+
+    @cached_property
+    def _noise(self) -> float:
+        return max(self.right, _ROUNDING * usual_size(self.expected))
 
     @cached_property
     def _enough(self) -> tuple[float, float]:
         """The largest error of arrays that agree, and one that is too large."""
-        return max(self.right, 1e-6 * rms(self.expected)), _FEW * rms(self.error)
+        return max(self.right, _ROUNDING * usual_size(self.expected)), _FEW * rms(
+            self.error
+        )
 
     def same(self, one: np.ndarray, two: np.ndarray) -> bool:
         """Whether two arrays agree much better than the whole value does."""
         enough, too_large = self._enough
-        return (apart := rms(one - two)) <= enough and apart < too_large
+        if not ((apart := rms(one - two)) <= enough and apart < too_large):
+            return False
+        if one.shape != self.error.shape:  # a part of the value, or it is sorted
+            return True
+        return explains(one - two, self.error, _FEW, enough)
 
     def maps(
         self,

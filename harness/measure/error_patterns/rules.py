@@ -7,9 +7,8 @@ comes from a bug that users met; docs/signatures.md says which.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from itertools import combinations, permutations
 
 import numpy as np
 
@@ -19,29 +18,40 @@ from harness.measure.error_patterns.arithmetic import (
     centred,
     channel_axes,
     channel_fit,
+    explains,
     fit,
     gelu_form,
     groups_of_32,
     has_bits,
     rms,
-    rms_along,
     to_bfloat16,
 )
 from harness.measure.error_patterns.forms import forms
 from harness.measure.error_patterns.observed import NOISE, RIGHT, Operation, Seen
+from harness.measure.error_patterns.places import (
+    beyond,
+    border,
+    channels,
+    clipped,
+    dropped,
+    few_elements,
+    items,
+    layout,
+    moved,
+    unwritten,
+)
 from harness.measure.error_patterns.weighted_forms import UNLESS, weights_fit
 
 FLOAT16_MAX = 65504.0
-FLOAT16_WHOLE = 2048.0
-"""Magnitude above which float16 can hold no odd number."""
-
 _SMALL = 1e-3
 
 _FEW = 0.01
 _TENTH = 0.1
-_HALF = 0.5
 _ENDS = 4
 _LOOKED_AT = 4096
+_COARSE = 2.0**-6
+"""Largest usual error, as a share of the usual value, that eight bits explain."""
+
 _SUMMED, _TILED = 64.0, 1100.0
 """Largest numbers of noise floors that rounding in float32 causes: with another order
 of summation, and in a convolution with Winograd's large tiles. Measured: 7.8 in the
@@ -52,22 +62,21 @@ _NOISE = 0.3
 """Share of a value above which an error means another value. Rounding to four bits
 leaves a tenth."""
 
-_SORTED = 2**20
-"""Number of elements above which a search for moved elements takes too long."""
-
-_AXES = 3
-Index = tuple[slice, ...]
-
 _MASKED = -1e3
 """Scores below this number count as masked; no real score is so low."""
+
+_APART = 2.0
+"""Smallest factor between what a mask takes away and the lowest score."""
 
 _MOVES = ("expand", "view", "reshape", "unsqueeze", "alias", "clone")
 """Operators that pass their input on."""
 
-_PICTURE_AXES = 4
-_NHWC = (0, 2, 3, 1)
-_MOST_ZEROS = 0.6
-_BORDER = 3
+_ROW = 8
+"""Smallest number of values of a part from which its own factor is fitted."""
+
+_WEIGHTED = ("linear", "addmm", "conv", "embedding", "lstm", "gru")
+"""Parts of the names of operators, or kinds of modules, that have weights."""
+
 _OWN = 4
 """Smallest number of values of a channel from which a factor and an offset are
 fitted."""
@@ -106,7 +115,7 @@ def error_pattern(
     """
     kinds = {expected.dtype.kind, actual.dtype.kind}
     if expected.shape != actual.shape or not expected.size:
-        return _layout(expected, actual)
+        return layout(expected, actual)
     if kinds == {"b"}:
         return truth(expected, actual, it)
     if not kinds <= set("fiu"):
@@ -128,29 +137,12 @@ def error_pattern(
     return next((words for rule in _RULES if (words := rule(error))), "")
 
 
-def _layout(expected: np.ndarray, actual: np.ndarray) -> str:
-    """Detect PyTorch's value with its axes in another order."""
-    if sorted(expected.shape) != sorted(actual.shape) or not expected.size:
-        return ""
-    scale = rms(expected.astype(np.float64))
-    for order in permutations(range(expected.ndim)):
-        turned = expected.transpose(order)
-        if turned.shape == actual.shape:
-            error = rms(actual.astype(np.float64) - turned)
-            if error < _TENTH * scale:
-                said = ", ".join(map(str, order))
-                named = f"axes {said} of PyTorch's value"
-                nhwc = ": NHWC in place of NCHW" if order == _NHWC else ""
-                return f"its axes are {named}{nhwc}"
-    return ""
-
-
 def _nonfinite(expected: np.ndarray, actual: np.ndarray) -> str:
     lost = np.isfinite(expected) & ~np.isfinite(actual)
     count = int(lost.sum())
     if not count:
         return ""
-    if (np.abs(expected[lost]) >= FLOAT16_MAX).all():
+    if np.array_equal(lost, np.isfinite(expected) & (np.abs(expected) >= FLOAT16_MAX)):
         return f"all that is beyond {FLOAT16_MAX:g} is lost: float16 overflows"
     where = np.argwhere(lost)[0].tolist()
     values = "value is" if count == 1 else "values are"
@@ -161,53 +153,6 @@ def _nothing(e: Seen) -> str:
     if not e.actual.any():
         return "every value is 0: nothing was written, or nothing was read"
     return ""
-
-
-def _unwritten(e: Seen) -> str:
-    """Detect a value of which only the first elements were written."""
-    wrong = np.abs(e.error.reshape(-1)) > max(e.right, _TENTH * rms(e.error))
-    first, size = int(wrong.argmax()), wrong.size
-    rest = e.actual.reshape(-1)[first:]
-    if not _ENDS < first < size - _ENDS or rest.any():
-        return ""
-    return (
-        f"right up to element {first:,} of {size:,}, and 0 from there: it was read "
-        "before all of it was written"
-    )
-
-
-def _moved(e: Seen) -> str:
-    """Detect items, axes or elements in another place."""
-    if rms(e.error) < _TENTH * rms(e.expected):  # a move would change more
-        return ""
-    for words, moved, at in _moves(e.expected):
-        if e.same(e.actual[at], moved[at]):
-            return words
-    if e.expected.size <= _SORTED:
-        ours, theirs = np.sort(e.actual, axis=None), np.sort(e.expected, axis=None)
-        if e.same(ours, theirs):
-            return "the values are right and in other places: a layout or an order"
-    return ""
-
-
-def _moves(expected: np.ndarray) -> Iterator[tuple[str, np.ndarray, Index]]:
-    """Yield a message, the array with that move, and the part to compare."""
-    whole: Index = (slice(None),) * expected.ndim
-    if expected.ndim and len(expected) > 1:
-        yield "batch items are in another order", expected[::-1], whole
-        first = np.broadcast_to(expected[:1], expected.shape)
-        yield "every batch item is batch item 0", first, whole
-    for axis in range(1, expected.ndim):
-        yield f"axis {axis} is reversed", np.flip(expected, axis), whole
-        for step, kept in ((1, slice(1, None)), (-1, slice(None, -1))):
-            if expected.shape[axis] > 1:
-                at = (*whole[:axis], kept, *whole[axis + 1 :])
-                words = f"everything is shifted by one along axis {axis}"
-                yield words, np.roll(expected, step, axis), at
-    for one, two in combinations(range(expected.ndim), 2):
-        if expected.shape[one] == expected.shape[two] > 1:
-            words = f"axes {one} and {two} are exchanged: a transposition"
-            yield words, expected.swapaxes(one, two), whole
 
 
 def _near(e: Seen) -> str:
@@ -232,77 +177,6 @@ def _activation(e: Seen) -> str:
     return ""
 
 
-def _items(e: Seen) -> str:
-    """Detect that only some items of the batch are right."""
-    if e.expected.ndim < 2 or len(e.expected) < 2:  # noqa: PLR2004  # an item and its axes
-        return ""
-    right = rms_along(e.error, 0) <= e.right
-    if not right.any() or right.all():
-        return ""
-    wrong = np.flatnonzero(~right).tolist()
-    if right[0] and not right[1:].any():
-        rest = "the other is" if len(wrong) == 1 else f"the other {len(wrong)} are"
-        return f"batch item 0 is right and {rest} not: one item is read for all"
-    return f"batch items {wrong} alone are off"
-
-
-def _channels(e: Seen) -> str:
-    """Detect that only some channels are right."""
-    if e.expected.ndim < 2:  # noqa: PLR2004  # one channel a place
-        return ""
-    axis = 1 if e.expected.ndim > _AXES else e.expected.ndim - 1
-    parts = rms_along(e.error, axis)
-    wrong = np.flatnonzero(parts > e.right)
-    count = len(parts)
-    if not 0 < len(wrong) <= count // 2:
-        return ""
-    which = f"of {count} on axis {axis}"
-    if len(wrong) == 1:
-        part = np.take(e.actual, wrong[0], axis)
-        what = "is 0" if not part.any() else "is off"
-        return f"channel {wrong[0]} {which} alone {what}"
-    steps = np.diff(wrong)
-    if (steps == 4).all():  # noqa: PLR2004  # MNN packs four
-        return f"every fourth channel {which} is off: a layout of four is misread"
-    if (steps == 1).all():
-        return f"channels {wrong[0]} to {wrong[-1]} {which} alone are off"
-    return ""
-
-
-def _few_elements(e: Seen) -> str:
-    wrong = np.abs(e.error) > max(e.right, _SMALL * float(np.abs(e.error).max()))
-    count = int(wrong.sum())
-    most = max(1, round(_FEW * e.error.size))
-    if not 0 < count <= most or e.error.size < _ENDS:
-        return ""
-    where = np.argwhere(wrong)[0].tolist()
-    if count == 1:
-        return f"one element of {e.error.size:,} is off, at {where}"
-    return f"{count:,} elements of {e.error.size:,} alone are off, {where} first"
-
-
-def _clipped(e: Seen) -> str:
-    low, high = float(e.actual.min()), float(e.actual.max())
-    cut = (e.actual == low) | (e.actual == high)
-    wrong = np.abs(e.error) > e.right
-    # One value at an end is an extreme. Many values at an end were cut off there.
-    if wrong.sum() > _ENDS and (wrong <= cut).all():
-        return f"values are cut off at {low:.4g} and {high:.4g}"
-    return ""
-
-
-def _beyond(e: Seen) -> str:
-    wrong = np.abs(e.error) > e.right
-    large = np.abs(e.expected) >= FLOAT16_WHOLE
-    if (
-        wrong.any()
-        and (wrong <= large).all()
-        and (large & wrong).sum() >= _HALF * large.sum()
-    ):
-        return f"only values beyond {FLOAT16_WHOLE:g} are off, as float16 rounds them"
-    return ""
-
-
 def _half_precision(e: Seen) -> str:
     """Detect values that only a narrower type would hold exactly."""
     with np.errstate(over="ignore"):
@@ -312,8 +186,9 @@ def _half_precision(e: Seen) -> str:
     if (e.actual == to_bfloat16(e.expected)).all():
         return "every value is PyTorch's, rounded to bfloat16, which has 8 bits"
     some = e.actual.ravel()[:_LOOKED_AT]
-    if not e.whole and np.unique(some).size < _TENTH * some.size:
-        return ""  # a mask has too few different values
+    few = not e.whole and np.unique(some).size < _TENTH * some.size
+    if few or not _may_be_rounded(e):  # a mask has too few different values
+        return ""
     actual, expected = e.actual.astype(np.float32), e.expected.astype(np.float32)
     if has_bits(actual, 7) and not has_bits(expected, 7):
         return "every value has 8 bits: it was rounded to bfloat16"
@@ -322,51 +197,83 @@ def _half_precision(e: Seen) -> str:
     return ""
 
 
+def _may_be_rounded(e: Seen) -> bool:
+    """Whether rounding to eight bits is not the smaller part of the usual error."""
+    held = e.expected != 0
+    if not held.any():
+        return False
+    apart, usual = (np.median(np.abs(v[held])) for v in (e.error, e.expected))
+    return bool(apart <= _COARSE * usual)
+
+
 def _gelu(e: Seen) -> str:
     """Detect another form of GELU, without its argument."""
-    return gelu_form(e.expected, e.error) if "gelu" in e.op else ""
+    return gelu_form(e.expected, e.error) if "gelu" in e.name else ""
 
 
 def _factor(e: Seen) -> str:
-    """Detect one factor for all values, or one for each part."""
-    scale, rest = fit(e.expected.reshape(1, -1), e.actual.reshape(1, -1))
+    """Detect one factor for all values."""
+    scale, _ = fit(e.expected.reshape(1, -1), e.actual.reshape(1, -1))
+    made = scale[0] * e.expected
     # Any factor fits a value that is nearly 0.
-    most = _TENTH * min(rms(e.error), rms(e.actual)) / (rms(e.expected) or 1.0)
-    if rest[0] <= most and abs(scale[0] - 1) > _SMALL:
+    small = rms(e.actual - made) <= _TENTH * rms(e.actual)
+    if small and abs(scale[0] - 1) > _SMALL and e.explained_by(made, _TENTH):
         return f"everything is {scale[0]:.4g} times what it should be"
     return ""
 
 
+def _factor_and_offset(e: Seen) -> str:
+    """Detect one factor and one offset for all values."""
+    mean = float(e.expected.mean())
+    spread = e.expected - mean
+    power = float(np.sum(spread * spread))
+    if e.expected.size < _OWN**2 or not power:
+        return ""
+    factor = float(np.sum(spread * e.actual)) / power
+    offset = float(e.actual.mean()) - factor * mean
+    made = factor * e.expected + offset
+    small = rms(e.actual - made) <= _TENTH * rms(e.actual - e.actual.mean())
+    if not small or abs(factor - 1) <= _SMALL or not e.explained_by(made):
+        return ""
+    return f"everything is {factor:.4g} times what it should be, and {offset:+.4g} off"
+
+
 def _offset(e: Seen) -> str:
     mean = float(e.error.mean())
-    if rms(e.error - mean) <= max(e.right, _SMALL * abs(mean)):
+    if e.explained_by(e.expected + mean, _SMALL):
         return f"everything is {mean:+.4g} off by the same amount"
     for axis in channel_axes(e.expected):
         others = tuple(a for a in range(e.expected.ndim) if a != axis)
         means = e.error.mean(axis=others, keepdims=True)
         if e.error.size < _ENDS * means.size:  # too few values to detect a constant
             continue
-        if rms(e.error - means) <= max(e.right, _SMALL * rms(e.error)):
+        inside = e.expected - e.expected.mean(axis=others, keepdims=True)
+        if rms(inside) <= _FEW * rms(e.expected):  # a factor looks the same there
+            continue
+        if e.explained_by(e.expected + means, _SMALL):
             return f"each channel of axis {axis} is off by its own amount: a bias"
     return ""
 
 
 def _parts_scaled(e: Seen) -> str:
     """Detect a factor for each item, or for each group of a normalisation."""
-    norm = "norm" in e.op
+    norm = "norm" in e.name
     for groups in (
         e.expected.shape[:1],
         e.expected.shape[:-1],
         groups_of_32(e.expected),
     ):
         count = math.prod(groups)
-        if not 1 < count < e.expected.size:
+        # A factor fits any row of two values, and most rows of few.
+        if not 1 < count <= e.expected.size // _ROW:
             continue
-        rows = centred(e.expected, count)
-        scale, rest = fit(rows, centred(e.actual, count))
-        left = math.sqrt(float(np.mean(rest**2 * np.mean(rows**2, axis=1))))
+        rows, theirs = centred(e.expected, count), centred(e.actual, count)
+        scale, _ = fit(rows, theirs)
+        left = theirs - scale[:, None] * rows
         # The scale and the bias after a normalisation make its factors less exact.
-        if left <= (_TENTH if norm else _FEW) * rms(e.error) and np.ptp(scale) > _FEW:
+        share = _TENTH if norm else _FEW
+        error = e.error.reshape(count, -1)
+        if np.ptp(scale) > _FEW and explains(left, error, share, e.right):
             low, high = scale.min(), scale.max()
             words = (
                 f"each of {count} parts is scaled by its own factor, "
@@ -381,12 +288,17 @@ def _parts_scaled(e: Seen) -> str:
 
 
 def _sums(e: Seen) -> str:
-    if "softmax" not in e.op:
+    if "softmax" not in e.name or "log" in e.name:
         return ""
-    totals = e.actual.sum(axis=-1)
-    if np.abs(totals - 1).max() > _FEW:
-        return "softmax does not add up to 1 along the last axis: another axis"
-    return "softmax that adds up to 1: its argument was scaled or masked otherwise"
+    if _adds_up(e.actual, -1):
+        return "softmax that adds up to 1: its argument was scaled or masked otherwise"
+    words = "softmax does not add up to 1 along the last axis"
+    other = any(_adds_up(e.actual, axis) for axis in range(e.actual.ndim - 1))
+    return f"{words}: another axis" if other else words
+
+
+def _adds_up(values: np.ndarray, axis: int) -> bool:
+    return bool(np.abs(values.sum(axis=axis) - 1).max() <= _FEW)
 
 
 def _rounding(e: Seen) -> str:
@@ -403,12 +315,18 @@ def _rounding(e: Seen) -> str:
     tiled = e.it is not None and weights_fit(e.it, e.expected, noise)
     if floors <= (_TILED if tiled else _SUMMED):
         return f"{share}: rounding, not a rule"
-    if e.op == "output":  # the layers show which operator causes it
+    if not _has_weights(e):  # of outputs, the layers show which operator causes it
         return f"{share}: more than float32 rounds"
     # An operator's input may be off by the rounding of earlier tiles.
-    if floors <= _TILED and ("conv" in e.op or e.it is None):
+    if floors <= _TILED and ("conv" in e.name or e.it is None):
         return f"{share}: rounding by Winograd's tiles, or other weights"
     return f"{share}: more than float32 rounds, so fewer bits or other weights"
+
+
+def _has_weights(e: Seen) -> bool:
+    """Whether the operator multiplies by weights of its own."""
+    held = e.it is not None and bool(e.it.weights)
+    return held or any(word in e.name for word in _WEIGHTED)
 
 
 def other_form(e: Seen) -> str:
@@ -446,6 +364,10 @@ def mask(e: Seen) -> str:
         return ""
     if any(rms(e.actual - v) <= 1e-4 * rms(v) for _, v in e.others()):
         return "the mask is missing: nothing is taken away"
+    kept, of_one_kind = ~(low | taken), e.expected[low].max() / _APART
+    apart = np.abs(e.error[kept]).max(initial=0.0) <= max(e.right, _FEW)
+    if not apart or e.expected[~low].min() < of_one_kind:
+        return ""
     if taken.any() and (low != taken).any():
         return shifted(low, taken) or (
             f"the mask takes away {taken.sum():,} places, not {low.sum():,}"
@@ -522,35 +444,6 @@ def _explains(e: Seen, made: np.ndarray) -> bool:
     return rms(made - e.expected) <= _FEW * rms(e.error)
 
 
-def border(e: Seen) -> str:
-    """Detect an error only at the border of a picture, where padding is read."""
-    if e.expected.ndim != _PICTURE_AXES or min(e.expected.shape[2:]) <= 2 * _BORDER:
-        return ""
-    for width in range(1, _BORDER + 1):
-        inside = e.error[:, :, width:-width, width:-width]
-        if rms(inside) <= max(e.right, 1e-3 * rms(e.error)):
-            words = f"only a border of {width} is off"
-            return f"{words}: padding with other values, or on another side"
-    return ""
-
-
-def dropped(e: Seen) -> str:
-    """Detect random zeros, with the other values scaled to keep the mean."""
-    lost = (e.actual == 0) & (e.expected != 0)
-    share = float(lost.mean())
-    if not _FEW < share < _MOST_ZEROS:
-        return ""
-    kept = e.actual[~lost], e.expected[~lost]
-    power = float(np.sum(kept[1] ** 2))
-    factor = float(np.sum(kept[0] * kept[1])) / power if power else 0.0
-    if rms(kept[0] - factor * kept[1]) > max(e.right, 1e-5 * rms(kept[0])):
-        return ""
-    if abs(factor * (1 - share) - 1) > _TENTH:
-        return ""
-    words = f"{share:.0%} of the values are 0 and the rest {factor:.4g} times"
-    return f"{words}: Dropout is left in"
-
-
 def channels_scaled(e: Seen) -> str:
     """Detect a factor and an offset for each channel."""
     for axis in channel_axes(e.expected):
@@ -558,40 +451,43 @@ def channels_scaled(e: Seen) -> str:
         if count < 2 or e.expected.size < _OWN * count:  # noqa: PLR2004  # channels
             continue
         factor, offset = channel_fit(e.expected, e.actual, axis)
-        left = rms(factor * e.expected + offset - e.actual)
-        if left > max(e.right, 1e-3 * rms(e.error)) or np.ptp(factor) < _FEW:
+        if np.ptp(factor) < _FEW or not e.explained_by(
+            factor * e.expected + offset, _SMALL
+        ):
             continue
         what = "scaled by its own factor"
         if rms(offset) > _FEW * rms(e.error):
             what += " and shifted by its own amount"
-        return f"each channel of axis {axis} is {what}: the scale of a normalisation"
+        words = f"each channel of axis {axis} is {what}"
+        return f"{words}: the scale of a normalisation" if "norm" in e.name else words
     return ""
 
 
 _RULES: tuple[Callable[[Seen], str], ...] = (
     _nothing,
-    _unwritten,
+    unwritten,
     mask,
     other_form,
     _near,
     _activation,
     halves,
-    _moved,
+    moved,
     constant,
     _half_precision,
-    _few_elements,
-    _items,
+    few_elements,
+    items,
     _gelu,
-    _channels,
+    channels,
     border,
     dropped,
     _parts_scaled,
     _factor,
     _offset,
+    _factor_and_offset,
     channels_scaled,
     other_weights,
-    _clipped,
-    _beyond,
+    clipped,
+    beyond,
     _sums,
     _rounding,
 )

@@ -218,6 +218,11 @@ def _solved(
     found = solved.T.reshape(weight.shape)
     apart = rms(found - weight) / (rms(weight) or 1.0)
     if apart < _ROUNDED:
+        # Fewer bits change the weights of every input. An input that is cut off or
+        # rounded looks like a change of that input's weights alone.
+        each = np.sqrt(np.mean((solved - weight.reshape(len(weight), -1).T) ** 2, 1))
+        if np.median(each) < _TENTH * rms(each):
+            return
         yield f"{FEWER_BITS} {apart:.1e} of it: weights of fewer bits", run(found)
     else:
         yield f"{NOT_THE_GRAPHS}: not its own, or lost", run(found)
@@ -226,6 +231,8 @@ def _solved(
 def _other(weight: np.ndarray) -> str:
     """Return a message about a weight that differs from PyTorch's, with its bits."""
     levels = np.unique(weight).size
+    if has_bits(weight.astype(np.float32), 7):
+        return f"{OTHER_WEIGHTS}: it was rounded to bfloat16"
     if has_bits(weight.astype(np.float32), 10):
         return f"{OTHER_WEIGHTS}: it was rounded to float16 or TensorFloat-32"
     if levels <= _LEVELS and weight.size > _TIMES * levels:

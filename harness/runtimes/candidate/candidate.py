@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from harness.core.case import Component, Device
+from harness.core.case import ITSELF, Component, Device
 from harness.core.comparison import Comparison
 from harness.core.entry import check_artifact
 from harness.core.errors import StageError
@@ -36,7 +37,7 @@ from harness.measure.trace import OUTPUT, Trace, load_inputs, open_trace
 from harness.recipes import uses
 from harness.runtimes.candidate.calls import STALE, with_wrong_call
 from harness.runtimes.candidate.contract import ask_file, frozen
-from harness.runtimes.graph.onnx_graph import read_into
+from harness.runtimes.graph.onnx_graph import computing_nodes, read_into
 from harness.runtimes.graph.operands import Operands
 from harness.runtimes.session import SAMPLE, open_session
 from harness.runtimes.target.traced import Sketched
@@ -124,7 +125,16 @@ def run_candidate(
                 watcher = Watcher(reading.sample, trace, probes)
                 watched = session.watch(feeds, watcher.sizes, watcher.on_value)
                 rows += watcher.rows()
-                coverages.append(coverage_of(probes, watcher.compared, readers))
+                coverages.append(
+                    coverage_of(
+                        probes,
+                        watcher.compared,
+                        readers,
+                        names.compared if names else outputs,
+                        is_foreign=taken is not None and taken["by"] != ITSELF,
+                        operators=computing_nodes(file.graph),
+                    )
+                )
                 observer[reading.sample] = _gap(
                     deployed_outputs[reading.sample], watched
                 )
@@ -133,11 +143,7 @@ def run_candidate(
     return {
         "rows": tuple(rows),
         "ran": asdict(ran),
-        "coverage": min(
-            coverages,
-            key=lambda one: one["aligned"] / max(1, one["computing"]),
-            default=None,
-        ),
+        "coverage": _least(coverages, rows, deployed[-1].probes),
         "observer_max_abs": observer,
         "foreign": taken,
         "contract": tuple(contract),
@@ -148,6 +154,25 @@ def _begun(reading: Reading) -> Trace:
     """Say whose inputs run now, and return the reference's values of them."""
     SAMPLE.set(reading.sample)
     return open_trace(reading.reference.path)
+
+
+def _least(
+    coverages: Sequence[dict[str, Any]], rows: Sequence[Row], probes: Path
+) -> dict[str, Any] | None:
+    """Return the least coverage, with what follows errors if a shape differs."""
+    if not coverages:
+        return None
+    least = min(coverages, key=lambda one: one["seen"] / max(1, one["reach"]))
+    if any(map(_has_other_shape, rows)):
+        lineage = _lineage(load_probes(probes), rows)
+        least |= {name: lineage[name] for name in ("unseen", "kinds")}
+    return least
+
+
+def _has_other_shape(row: Row) -> bool:
+    """Whether a layer's value has another shape than PyTorch's value."""
+    found = row.comparison
+    return row.what == LAYERS and found.expected_shape != found.actual_shape
 
 
 def _lineage(probes: Sequence[Probe], rows: Sequence[Row]) -> dict[str, Any]:

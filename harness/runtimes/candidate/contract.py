@@ -5,10 +5,11 @@ The checks run in the file's process, on its open session; only numbers come bac
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from harness.core.case import Component, TensorSpec
 from harness.core.contract import beyond, unfreeze
@@ -25,6 +26,8 @@ from harness.measure.sensitivity import (
     loses,
     repeated,
 )
+
+Array = npt.NDArray[Any]
 
 _CANNOT = frozenset({Outcome.RUN, Outcome.SHAPE})
 """Outcomes of a failed run whose reason may be its sizes."""
@@ -97,40 +100,118 @@ def frozen(
     feeds: Sequence[Arrays],
     failed: Arrays,
 ) -> StageError:
-    """Return the error, or in its place the error that a size is fixed in the file.
+    """Return the error, or in its place the error that sizes are fixed in the file.
 
-    A size is fixed if no value that it has in a failing run occurs in a working run.
+    A size is named if the file ran before, and does not run once that size alone is
+    changed. Where only several changed sizes together fail, all of them are named.
     """
     if error.outcome not in _CANNOT:
         return error
     bad = [_sizes(component, failed)]
     good: list[dict[str, int]] = []
+    ran: list[Arrays] = []
     for other in feeds:
-        if _sizes(component, other) in (*good, *bad):
+        sizes = _sizes(component, other)
+        if sizes in (*good, *bad):
             continue
-        try:
-            run(other)
-        except StageError:
-            bad.append(_sizes(component, other))
+        if _runs(run, other):
+            good.append(sizes)
+            ran.append(other)
         else:
-            good.append(_sizes(component, other))
-    fixed = [
-        symbol
-        for symbol in bad[0]
-        if good and not {s[symbol] for s in good} & {s[symbol] for s in bad}
-    ]
+            bad.append(sizes)
+    if not good:
+        return error
+    fixed = dict(_alone(run, component, ran, good, bad))
+    alone = bool(fixed)
+    if not alone:
+        fixed = {
+            symbol: size
+            for symbol, size in bad[0].items()
+            if not {s[symbol] for s in good} & {s[symbol] for s in bad}
+        }
     if not fixed:
         return error
-    symbol = fixed[0]
-    sizes = sorted({good_sizes[symbol] for good_sizes in good})
-    places = (_place(s, symbol) for s in component.inputs if symbol in s.symbols)
+    not_at = _listed([fixed], fixed)
+    if len(fixed) == 1:
+        not_at = not_at.partition(" = ")[2]
     msg = (
-        f"{component.name}: {model} runs at {symbol} = {', '.join(map(str, sizes))} "
-        f"and not at {bad[0][symbol]}, so {symbol!r} ({', '.join(places)}) is fixed in "
-        f"it, though it is to stay open; {unfreeze(component, (symbol,))} The runtime "
-        f"says: {error}"
+        f"{component.name}: {model} runs at {_listed(good, fixed)} and not at "
+        f"{not_at}, so {_named(component, good, fixed)}, though "
+        f"{'it is' if len(fixed) == 1 else 'they are'} to stay open"
+        f"{'' if alone or len(fixed) == 1 else ' (each of them alone can change)'}; "
+        f"{unfreeze(component, tuple(fixed))} The runtime says: {error}"
     )
     return StageError(msg, outcome=Outcome.FROZEN, log=error.log)
+
+
+def _alone(
+    run: Run,
+    component: Component,
+    ran: Sequence[Arrays],
+    good: Sequence[dict[str, int]],
+    bad: Sequence[dict[str, int]],
+) -> Iterator[tuple[str, int]]:
+    """Yield each symbol, and a size, with which the file fails if it alone changes."""
+    for symbol in bad[0]:
+        known = {sizes[symbol] for sizes in good}
+        for size in dict.fromkeys(sizes[symbol] for sizes in bad):
+            if size in known:
+                continue
+            # The run that is changed is the one which is most like a failed one.
+            at = max(range(len(good)), key=lambda at: _shared(good[at], bad[0]))
+            sizes = {**good[at], symbol: size}
+            feeds = {
+                spec.name: _resized(ran[at][spec.name], spec.bind(sizes))
+                if symbol in spec.symbols
+                else ran[at][spec.name]
+                for spec in component.inputs
+            }
+            if not _runs(run, feeds):
+                yield symbol, size
+                break
+
+
+def _runs(run: Run, feeds: Arrays) -> bool:
+    try:
+        run(feeds)
+    except StageError:
+        return False
+    return True
+
+
+def _shared(one: dict[str, int], other: dict[str, int]) -> int:
+    return sum(one[symbol] == other[symbol] for symbol in one)
+
+
+def _resized(values: Array, shape: Sequence[int]) -> Array:
+    """Return values in another shape: an axis is cut, or begins again at its end."""
+    for axis, size in enumerate(shape):
+        values = np.take(values, range(size), axis=axis, mode="wrap")
+    return values
+
+
+def _listed(runs: Sequence[dict[str, int]], symbols: Iterable[str]) -> str:
+    """Return ``height = 10, 12 and width = 10``."""
+    return " and ".join(
+        f"{symbol} = {', '.join(map(str, sorted({sizes[symbol] for sizes in runs})))}"
+        for symbol in symbols
+    )
+
+
+def _named(
+    component: Component, good: Sequence[dict[str, int]], fixed: Collection[str]
+) -> str:
+    """Return ``'height' (axis 2 of input 'x') is fixed in it``."""
+    names = " and ".join(
+        f"{symbol!r} ("
+        + ", ".join(_place(s, symbol) for s in component.inputs if symbol in s.symbols)
+        + ")"
+        for symbol in fixed
+    )
+    is_one = len(fixed) == 1
+    if any(len({sizes[symbol] for sizes in good}) > 1 for symbol in fixed):
+        return f"{names} {'is' if is_one else 'are'} not open in it"
+    return f"{names} {'is' if is_one else 'are'} fixed in it"
 
 
 def _place(spec: TensorSpec, symbol: str) -> str:

@@ -180,7 +180,7 @@ def _by_names(
         for value, name in translated.outputs.items()
         if name in outputs
     }
-    probes = link(program.probes, values, behind)
+    probes = link(program.probes, values, behind, program.shapes)
     lineup = Lineup(by=NAMES, program=program, probes=tuple(probes))
     return lineup if not bare or lineup.share >= ALMOST_ALL else None
 

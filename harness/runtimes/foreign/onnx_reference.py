@@ -24,7 +24,7 @@ from harness.core.case import (
     Sample,
 )
 from harness.core.entry import Entry, check_artifact
-from harness.core.errors import StageError
+from harness.core.errors import RefusedError, StageError, first_line
 from harness.core.foreign_files import bring, check_whole
 from harness.core.onnx_header import read_header
 from harness.core.outcome import Outcome
@@ -68,10 +68,7 @@ def prepare_given(
     work = _Work(Store(root=root), component, settings, device)
     for group in groups:
         work.graph(group)
-        for sample in group.samples:
-            work.reference(group, sample)
-        if group.samples:
-            work.ask(group)
+        work.references(group)
     return work.took_s
 
 
@@ -101,9 +98,16 @@ class _Work(Stages):
         graph = self.graph(group)
         feeds = load_inputs(inputs, self.component)
         wanted = wanted_values(load_probes(graph.file(PROBES))) if sample.layers else ()
-        writer = TraceWriter(folder)
         with self._session(graph) as session:
-            one, two = session.run(feeds), session.run(feeds)
+            try:
+                one, two = session.run(feeds), session.run(feeds)
+            except StageError as error:
+                if error.outcome is not Outcome.RUN:
+                    raise
+                raise RefusedError(
+                    str(error), why=first_line(error), outcome=error.outcome
+                ) from error
+            writer = TraceWriter(folder)
             for spec in self.component.outputs:
                 made = one[spec.name]
                 if not np.array_equal(made, two[spec.name], equal_nan=True):

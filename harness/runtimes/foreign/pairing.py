@@ -13,8 +13,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from harness.core.onnx_header import port_of
 from harness.core.probes import Kind, Probe
 from harness.runtimes.pytorch.submodules import watched
+from harness.runtimes.renamed import sizes_of_axes
 
 if TYPE_CHECKING:
     from harness.core.case import Component
@@ -113,14 +115,11 @@ def sizes_in(
         mapped.get(spec.name, spec.name): tuple(tensor.shape)
         for spec, tensor in zip(component.inputs, example, strict=True)
     }
-    named: dict[str, set[int]] = {}
-    for value in graph.input:
-        dims = value.type.tensor_type.shape.dim
-        shape = fed.get(value.name, ())
-        for dim, size in zip(dims, shape, strict=len(dims) == len(shape)):
-            if dim.dim_param:
-                named.setdefault(dim.dim_param, set()).add(size)
-    known = {name: min(sizes) for name, sizes in named.items() if len(sizes) == 1}
+    known = sizes_of_axes(
+        (port_of(value).shape, fed[value.name])
+        for value in graph.input
+        if value.name in fed
+    )
     return {
         value.name: [
             dim.dim_value

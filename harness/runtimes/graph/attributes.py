@@ -8,59 +8,37 @@ the arguments of the program's operator.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import onnx
 
 from harness.core.probes import Probe
 from harness.measure.align import wanted_values
+from harness.runtimes.graph.attribute_rules import EPSILON, RULES, Part
 from harness.runtimes.graph.onnx_graph import (
     makers_of,
     nodes_between,
+    program_value,
+    read_by,
     small_constants,
 )
-
-if TYPE_CHECKING:
-    import numpy as np
 
 _CLOSE = 1e-6
 _LARGEST_CONSTANT = 16
 """Largest number of elements of a constant that is read as a scale or a shape."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """The nodes that carry one probe."""
-
-    nodes: Sequence[onnx.NodeProto]
-    constants: Mapping[str, np.ndarray]
-
-    def said(self, kinds: Sequence[str], attribute: str, default: object) -> object:
-        """Return an attribute of the first node of a kind; None without such a node."""
-        for node in self.nodes:
-            if node.op_type in kinds:
-                for entry in node.attribute:
-                    if entry.name == attribute:
-                        return _plain(onnx.helper.get_attribute_value(entry))
-                return default
-        return None
-
-    def scalars(self, kind: str) -> list[float]:
-        """Return the constants of one element that nodes of a kind read."""
-        return [
-            float(self.constants[name].item())
-            for node in self.nodes
-            if node.op_type == kind
-            for name in node.input
-            if name in self.constants and self.constants[name].size == 1
-        ]
-
-
-Found = Iterator[tuple[str, object, object]]
-"""An attribute's name, its value in the graph, and in the program; None if unstated."""
+_WHOLE_OPERATORS = (
+    *("Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum", "Gather", "Resize"),
+    *("LayerNormalization", "InstanceNormalization", "GroupNormalization"),
+    *("BatchNormalization", "RMSNormalization", "Softmax", "LogSoftmax", "CumSum"),
+    *("AveragePool", "MaxPool", "GlobalAveragePool", "GRU", "LSTM", "TopK"),
+    *("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2"),
+    *("LeakyRelu", "Elu", "Celu", "Gelu", "HardSigmoid", "HardSwish", "Clip"),
+)
+"""Operators behind which another operator of PyTorch's begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,32 +52,65 @@ class Told:
 
 def differing_attributes(probes: Sequence[Probe], path: Path) -> dict[str, str]:
     """Return a message about each probe whose nodes have other attributes."""
-    graph = onnx.load(path, load_external_data=False).graph
+    model = onnx.load(path, load_external_data=False)
     found: dict[str, list[str]] = {}
-    for told in attributes_told(probes, graph):
+    for told in attributes_told(probes, model):
         found.setdefault(told.probe.name, []).append(told.words)
     return {name: "; ".join(words) for name, words in found.items()}
 
 
-def attributes_told(probes: Sequence[Probe], graph: onnx.GraphProto) -> Iterator[Told]:
+def attributes_told(probes: Sequence[Probe], model: onnx.ModelProto) -> Iterator[Told]:
     """Yield each attribute of a graph that differs from the program's argument."""
-    constants = small_constants(graph, _LARGEST_CONSTANT)
-    makers = makers_of(graph)
+    constants = small_constants(model.graph, _LARGEST_CONSTANT)
+    makers = makers_of(model.graph)
     values = value_names(probes)
+    ranks = _Ranks(model)
+    rooted = {name for p in probes if _op(p) in {"rsqrt", "sqrt"} for name in p.parents}
     for probe in probes:
         if probe.name not in values:
             continue
         nodes = nodes_of(probe, makers, values)
-        part = _Part(nodes, constants)
-        rule = _RULES.get(probe.op.removeprefix("aten.").partition(".")[0])
-        told = rule(part, dict(probe.settings)) if rule else ()
+        rule = RULES.get(_op(probe))
+        told = (
+            rule(Part(nodes, constants, ranks.of), dict(probe.settings)) if rule else ()
+        )
         for name, there, here in told:
             if there is not None and here is not None and not _equal(there, here):
-                words = f"{name} is {_short(there)} in the graph, {_short(here)} in"
-                yield Told(probe=probe, name=name, words=f"{words} PyTorch")
+                # What is added before a root is the epsilon of a norm.
+                is_epsilon = name == "constant" and probe.name in rooted
+                known = EPSILON if is_epsilon else name
+                words = f"{known} is {_short(there)} in the graph, {_short(here)} in"
+                yield Told(probe=probe, name=known, words=f"{words} PyTorch")
         for kind in [node.op_type for node in nodes if node.op_type in _RANDOM]:
             words = f"the graph draws random numbers there: {kind}"
             yield Told(probe=probe, name="random", words=words)
+
+
+def _op(probe: Probe) -> str:
+    return probe.op.removeprefix("aten.").partition(".")[0]
+
+
+class _Ranks:
+    """The number of axes of a graph's values, inferred when first asked for."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._model = model
+
+    def of(self, name: str) -> int | None:
+        """Return a value's number of axes; None where it cannot be inferred."""
+        return self._known.get(name)
+
+    @cached_property
+    def _known(self) -> dict[str, int]:
+        try:
+            graph = onnx.shape_inference.infer_shapes(self._model).graph
+        except (onnx.shape_inference.InferenceError, ValueError):
+            return {}
+        return {
+            value.name: len(value.type.tensor_type.shape.dim)
+            for value in (*graph.input, *graph.value_info, *graph.output)
+            if value.type.tensor_type.HasField("shape")
+        }
 
 
 def value_names(probes: Sequence[Probe]) -> dict[str, str]:
@@ -112,13 +123,38 @@ def nodes_of(
 ) -> list[onnx.NodeProto]:
     """Return the nodes between a probe's value and its parents', the last first.
 
-    `values` is what `value_names` returns.
+    `values` is what `value_names` returns. In a foreign file a parent may have no
+    value. Then every value with a name ends the search, and so does a node that was
+    made for another value of the program, or behind which another operator begins.
     """
-    ends = {values[name] for name in probe.parents if name in values}
-    # A module's probe has no parents: then any value with a name ends the search.
-    ends = ends or set(values.values())
     start = values.get(probe.name, "")
-    return list(nodes_between(makers, start, ends)) if start else []
+    if not start:
+        return []
+    if all(name in values for name in probe.parents):
+        ends = {values[name] for name in probe.parents}
+        # A module's probe has no parents: then any value with a name ends the search.
+        return list(nodes_between(makers, start, ends or set(values.values())))
+    found = {n.output[0]: n for n in _near(makers, start, set(values.values()))}
+    return [node for name, node in reversed(list(makers.items())) if name in found]
+
+
+def _near(
+    makers: Mapping[str, onnx.NodeProto], start: str, ends: Collection[str]
+) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes that make a value, as far as they are of one operator."""
+    waiting, seen = [start], {""}
+    noted = program_value(makers[start]) if start in makers else ""
+    while waiting:
+        name = waiting.pop()
+        if name in seen or name not in makers or (name in ends and name != start):
+            continue
+        seen.add(name)
+        node = makers[name]
+        if noted and program_value(node) not in {"", noted}:
+            continue
+        yield node
+        if noted or node.op_type not in _WHOLE_OPERATORS:
+            waiting.extend(read_by(node))
 
 
 _RANDOM = (
@@ -126,152 +162,6 @@ _RANDOM = (
     *("Bernoulli", "Multinomial"),
 )
 """Operators that no graph of a repeatable PyTorch module contains."""
-
-
-def _layer_norm(part: _Part, told: Mapping[str, Any]) -> Found:
-    kinds = ("LayerNormalization",)
-    yield "epsilon", part.said(kinds, "epsilon", 1e-5), told.get("eps")
-    axis = part.said(kinds, "axis", -1)
-    if isinstance(axis, int) and axis < 0:
-        yield "axis", axis, -len(told["normalized_shape"])
-
-
-def _group_norm(part: _Part, told: Mapping[str, Any]) -> Found:
-    kinds = ("InstanceNormalization", "GroupNormalization")
-    yield "epsilon", part.said(kinds, "epsilon", 1e-5), told.get("eps")
-    groups = part.said(("GroupNormalization",), "num_groups", None)
-    if groups is None:
-        groups = _reshaped_groups(part)
-    yield "groups", groups, told.get("num_groups")
-
-
-def _reshaped_groups(part: _Part) -> object:
-    """Return the second size of the Reshape that makes groups of channels."""
-    read = {
-        name
-        for node in part.nodes
-        if node.op_type == "InstanceNormalization"
-        for name in node.input[:1]
-    }
-    for node in part.nodes:
-        if node.op_type == "Reshape" and node.output[0] in read:
-            shape = part.constants.get(node.input[1])
-            if shape is not None and shape.size > 1:
-                return int(shape[1])
-    return None
-
-
-def _convolution(part: _Part, told: Mapping[str, Any]) -> Found:
-    kinds = ("Conv",)
-    yield "groups", part.said(kinds, "group", 1), told.get("groups")
-    for name, key in (("strides", "stride"), ("dilations", "dilation")):
-        there = part.said(kinds, name, None)
-        yield name, there, _repeated(told.get(key), there)
-    pads = part.said(kinds, "pads", None)
-    padding = told.get("padding")
-    mode = part.said(("Pad",), "mode", "constant")
-    inside = isinstance(pads, list) and any(pads)
-    own = padding == "same" or (isinstance(padding, list) and any(padding))
-    if mode is not None and own and not inside:
-        # A separate node has the padding and its fill value. Where the program's
-        # operator does not pad, such a node is of an operator before it.
-        yield "padding's mode", mode, "constant"
-        return
-    if isinstance(pads, list) and isinstance(padding, list):
-        pads = pads[: len(pads) // 2]
-        yield "padding", pads, _repeated(padding, pads)
-
-
-def _repeated(value: object, there: object) -> object:
-    """Return a setting for every axis where PyTorch has one number for all."""
-    if isinstance(value, list) and len(value) == 1 and isinstance(there, list):
-        return value * len(there)
-    return value
-
-
-def _softmax(part: _Part, told: Mapping[str, Any]) -> Found:
-    axis, dim = part.said(("Softmax",), "axis", -1), told.get("dim")
-    if isinstance(axis, int) and isinstance(dim, int) and (axis < 0) == (dim < 0):
-        yield "axis", axis, dim
-
-
-def _gelu(part: _Part, told: Mapping[str, Any]) -> Found:
-    said = part.said(("Gelu",), "approximate", "none")
-    if said is None:
-        # The nodes begin with the last one; an operator before this may have a Tanh.
-        kinds = [n.op_type for n in part.nodes if n.op_type in {"Tanh", "Erf"}]
-        said = {"Tanh": "tanh", "Erf": "none"}.get("".join(kinds[:1]), "unknown")
-    yield "GELU's form", said, told.get("approximate", "none")
-
-
-def _attention(part: _Part, told: Mapping[str, Any]) -> Found:
-    yield "axis of softmax", part.said(("Softmax",), "axis", -1), -1
-    scale = told.get("scale")
-    factors = _scores(part).scalars("Mul")
-    # Exporters multiply query and key by the root of the scale, or one by all of it.
-    if isinstance(scale, float) and factors:
-        yield "scale", math.prod(factors), scale
-
-
-def _scores(part: _Part) -> _Part:
-    """Return the nodes that make attention's scores, without those of its bias.
-
-    A bias that is added to the scores may have factors of its own, as T5's positions
-    have. The side of an addition that multiplies no matrices is such a bias.
-    """
-    makers = {name: node for node in part.nodes for name in node.output}
-    waiting = [node.input[0] for node in part.nodes if node.op_type == "Softmax"]
-    if not waiting:
-        return part
-    kept: dict[str, onnx.NodeProto] = {}
-    while waiting:
-        name = waiting.pop()
-        if name in kept or name not in makers:
-            continue
-        kept[name] = makers[name]
-        sides = list(makers[name].input)
-        if makers[name].op_type == "Add":
-            sides = [side for side in sides if _multiplies(makers, side)]
-        waiting += sides
-    return _Part(list(kept.values()), part.constants)
-
-
-def _multiplies(makers: Mapping[str, onnx.NodeProto], value: str) -> bool:
-    nodes = nodes_between(makers, value, ())
-    return any(node.op_type in {"MatMul", "Gemm"} for node in nodes)
-
-
-def _resize(part: _Part, _told: Mapping[str, Any]) -> Found:
-    kinds = ("Resize",)
-    yield "mode", part.said(kinds, "mode", "nearest"), "nearest"
-    yield "rounding", part.said(kinds, "nearest_mode", "round_prefer_floor"), "floor"
-    how = part.said(kinds, "coordinate_transformation_mode", "half_pixel")
-    yield "coordinates", how, "asymmetric"
-
-
-_RULES: dict[str, Callable[[_Part, Mapping[str, Any]], Found]] = {
-    "layer_norm": _layer_norm,
-    "native_layer_norm": _layer_norm,
-    "group_norm": _group_norm,
-    "native_group_norm": _group_norm,
-    "conv1d": _convolution,
-    "conv2d": _convolution,
-    "convolution": _convolution,
-    "softmax": _softmax,
-    "_softmax": _softmax,
-    "gelu": _gelu,
-    "scaled_dot_product_attention": _attention,
-    "upsample_nearest2d": _resize,
-}
-"""PyTorch operator to the function that compares its nodes' attributes."""
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, bytes):
-        return value.decode()
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return list(value)
-    return value
 
 
 def _equal(one: object, two: object) -> bool:

@@ -36,8 +36,13 @@ from harness.measure.weight_kinds import (
     difference,
 )
 from harness.runtimes.graph.attributes import attributes_told
+from harness.runtimes.graph.module_settings import with_settings
 from harness.runtimes.graph.onnx_graph import makers_of, nodes_between, tensors_of
-from harness.runtimes.pytorch.program import WRAPPER, own_path
+from harness.runtimes.pytorch.program import (
+    WRAPPER,
+    applied_parameters,
+    own_path,
+)
 from harness.runtimes.pytorch.weights import of_recurrent
 
 NAMED = 64
@@ -186,7 +191,8 @@ def check_graph(
         ``attributes``: the attributes that differ.
 
     """
-    graph = onnx.load(path, load_external_data=False).graph
+    model = onnx.load(path, load_external_data=False)
+    graph = model.graph
     places = _places(probes, graph)
     held = Held(path, graph)
     weights = _Weights(module, held)
@@ -196,7 +202,8 @@ def check_graph(
     }
     if any(isinstance(part, _BatchNorm) for part in module.modules()):
         _leave_out_folded(found)
-    remade = {name for name in _remade(module) if found.get(name, EQUAL) != EQUAL}
+    remade = {*_remade(module), *_folded(weights.names, probes)}
+    remade = {name for name in remade if found.get(name, EQUAL) != EQUAL}
     found.update(dict.fromkeys(remade, ELSEWHERE))
     _pair_by_shape(found, weights, held, remade)
     differing = [one for one in found.values() if isinstance(one, _Differing)]
@@ -218,41 +225,9 @@ def check_graph(
                 "name": told.name,
                 "words": told.words,
             }
-            for told in attributes_told(list(_told(module, probes)), graph)
+            for told in attributes_told(list(with_settings(module, probes)), model)
         ],
     }
-
-
-_SETTINGS = {
-    nn.LayerNorm: ("layer_norm", ("eps", "normalized_shape")),
-    nn.GroupNorm: ("group_norm", ("eps", "num_groups")),
-    nn.Conv1d: ("conv2d", ("groups", "stride", "dilation", "padding")),
-    nn.Conv2d: ("conv2d", ("groups", "stride", "dilation", "padding")),
-    nn.GELU: ("gelu", ("approximate",)),
-    nn.Softmax: ("softmax", ("dim",)),
-}
-"""Kind of module to its operator, and to its attributes that are arguments of that."""
-
-
-def _told(module: nn.Module, probes: Sequence[Probe]) -> Iterator[Probe]:
-    """Yield probes; the probe of a module names the module's operator."""
-    parts = dict(module.named_modules())
-    for probe in probes:
-        part = parts.get(probe.name)
-        kind = next((kind for kind in _SETTINGS if isinstance(part, kind)), None)
-        if kind is None:
-            yield probe
-            continue
-        op, names = _SETTINGS[kind]
-        values = {name: getattr(part, name) for name in names}
-        if getattr(part, "padding_mode", "zeros") != "zeros":
-            # Another operator pads before the convolution, which then does not.
-            values["padding"] = (0,) * len(values["stride"])
-        settings = tuple(
-            (name, list(value) if isinstance(value, tuple) else value)
-            for name, value in values.items()
-        )
-        yield replace(probe, op=f"aten.{op}.default", settings=settings)
 
 
 EQUAL, ELSEWHERE = "equal", "elsewhere"
@@ -394,6 +369,16 @@ def _remade(module: nn.Module) -> Iterator[str]:
                 for end in ("_g", "_v", "_orig"):
                     yield own_path(f"{path}.{hook.name}{end}".lstrip("."))
     yield from map(own_path, of_recurrent(module))
+
+
+def _folded(names: Iterable[str], probes: Sequence[Probe]) -> set[str]:
+    """Return parameters that no operator applies to a value made from the inputs.
+
+    The exporter computes with them while it exports, or leaves them out. So a constant
+    in their module's place is another value than theirs.
+    """
+    applied = applied_parameters(probes)
+    return set() if applied is None else {*names} - applied
 
 
 def _pair_by_shape(

@@ -12,7 +12,7 @@ import onnx
 from harness.core.contract import Sides
 from harness.core.onnx_header import port_of
 from harness.core.probes import Probe
-from harness.measure.align import GraphValue
+from harness.measure.align import Axes, GraphValue
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,6 +20,14 @@ if TYPE_CHECKING:
 _NEUTRAL = {"Div": 1, "Mul": 1, "Add": 0, "Sub": 0}
 _EITHER_SIDE = ("Mul", "Add")
 _SIZES = ("Shape", "Size")
+_MOVING = frozenset(
+    {
+        *("Cast", "CastLike", "Concat", "Constant", "ConstantOfShape", "DepthToSpace"),
+        *("Expand", "Flatten", "Gather", "Identity", "Pad", "Range", "Reshape"),
+        *("Shape", "Size", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile"),
+        *("Transpose", "Unsqueeze"),
+    }
+)
 _FLOATING = {
     onnx.TensorProto.FLOAT,
     onnx.TensorProto.FLOAT16,
@@ -46,6 +54,8 @@ def graph_values(
     depends = {value.name for value in graph.input}
     constants = small_constants(graph, 1)
     scalars = {n: float(one.item()) for n, one in constants.items() if not one.ndim}
+    shapes = _shapes_of(graph)
+    turned: set[str] = set()
     repeats: dict[str, str] = {}
     origins: dict[str, str] = {}
     for node in graph.node:
@@ -63,6 +73,8 @@ def graph_values(
         # constant.
         if reads and node.op_type not in _SIZES:
             depends.update(node.output)
+            if node.op_type == "Transpose":
+                turned.add(origins[node.output[0]])
         if before := _unchanged(node, scalars):
             repeats[node.output[0]] = repeats.get(before, before)
     return [
@@ -73,11 +85,25 @@ def graph_values(
             is_output=name in outputs,
             is_constant=name not in depends,
             repeats=repeats.get(name, ""),
+            shape=shapes.get(name),
+            is_turned=origins[name] in turned and node.op_type != "Transpose",
         )
         for node in graph.node
         for name in node.output
         if name
     ]
+
+
+def _shapes_of(graph: onnx.GraphProto) -> dict[str, Axes]:
+    """Return the axes of each value whose shape the file states."""
+    return {
+        value.name: tuple(
+            axis.dim_value if axis.HasField("dim_value") else None
+            for axis in value.type.tensor_type.shape.dim
+        )
+        for value in (*graph.value_info, *graph.output)
+        if value.type.tensor_type.HasField("shape")
+    }
 
 
 def read_into(path: Path) -> dict[str, list[str]]:
@@ -88,6 +114,19 @@ def read_into(path: Path) -> dict[str, list[str]]:
             for name in read_by(node):
                 found.setdefault(name, []).extend(node.output)
     return found
+
+
+def computing_nodes(path: Path) -> int:
+    """Return the number of nodes that compute numbers, and do not only move them."""
+    model = onnx.load(path, load_external_data=False)
+    depends = {value.name for value in model.graph.input}
+    count = 0
+    for node in model.graph.node:
+        reads = not depends.isdisjoint(read_by(node)) and node.op_type not in _SIZES
+        if reads:
+            depends.update(node.output)
+        count += reads and node.op_type not in _MOVING
+    return count
 
 
 def read_by(node: onnx.NodeProto) -> list[str]:

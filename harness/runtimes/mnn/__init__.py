@@ -90,6 +90,7 @@ RUNTIME = Runtime(
     weights=(WEIGHTS,),
     devices=("cpu", "opencl", "vulkan", "cuda", "metal"),
     precisions=("high", "normal", "low"),
+    apis=("session", "module"),
     precision_note='"low" computes in fp16 where it can',
     variants={
         EXACT: BuiltIn(tier="standard", flags=(_GELU,)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Annotated, Literal
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from harness.runtimes.mnn import HINTS
 from harness.runtimes.target.form import PLACE, Call, Model, Name, Said, Threads
@@ -21,20 +21,26 @@ class _Config(Said, frozen=True):
     numThread: Threads  # noqa: N815  # the name is MNN's
 
 
-class _Open(Said, frozen=True):
+class _Open(Said, frozen=True, omit_defaults=True):
+    """How a file is loaded; earlier bundles do not name the API."""
+
     model: Model
     config: _Config
     hints: tuple[tuple[_Number, _Number], ...]
+    api: Literal["", "session", "module"] = ""
 
 
 class _Names(Said, frozen=True):
     names: tuple[Name, ...]
 
 
-class _Watch(Said, frozen=True):
+class _Watch(Said, frozen=True, omit_defaults=True):
+    """What is shown of layers; earlier bundles name no values for a module."""
+
     wanted: tuple[Name, ...] | dict[Name, int]
     made: dict[Name, Name]
     suffix: Name
+    values: dict[Name, Name] = field(default_factory=dict)
 
 
 class Open(Call, frozen=True, tag="open"):

@@ -17,10 +17,11 @@ import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from harness.core.case import Component, TensorSpec, Variant
+from harness.core.case import Component, Variant
 from harness.core.contract import Sides, breach
 from harness.core.errors import StageError
 from harness.core.onnx_header import Port
@@ -205,39 +206,32 @@ def _shapes(inputs: Mapping[str, np.ndarray]) -> list[dict[str, object]]:
 
 
 def _check_loads(target: Path, component: Component, log: str) -> None:
-    import MNN
+    # A conversion is for any session, so what either API loads is whole.
+    from harness.runtimes.mnn.ports import file_ports
 
+    asked = {spec.name: spec.dtype for spec in component.inputs}
     try:
-        net = MNN.Interpreter(str(target))
-        session = net.createSession({"backend": "CPU", "numThread": 1})
-        sides = Sides(
-            inputs=_found(net.getSessionInputAll(session), component.inputs),
-            outputs=_found(net.getSessionOutputAll(session), ()),
-        )
+        taken, made = file_ports(target)
     except Exception as error:  # noqa: BLE001  # MNN raises no class of its own
         _fail(f"{component.name}: the converted file does not load ({error}).", log)
+    sides = Sides(
+        inputs=tuple(_as_asked(port, asked) for port in taken),
+        outputs=tuple(Port(name=name, dtype="", shape=None) for name in made),
+    )
     # A session has only its current sizes, so no size is checked to be open.
     where = "the converted file"
     if words := breach(component, None, sides, where=where, ordered=False):
         _fail(f"{words} The converter lost or renamed it, or changed it.", log)
 
 
-def _found(
-    tensors: Mapping[str, Any], promised: Sequence[TensorSpec]
-) -> tuple[Port, ...]:
-    """Return the tensors of a session; MNN's integers always have 32 bits."""
-    import MNN
-
-    asked = {spec.name: spec.dtype for spec in promised}
-    found = []
-    for name, tensor in tensors.items():
-        floating = tensor.getDataType() == MNN.Halide_Type_Float
-        dtype = asked.get(name, "")
-        if dtype and dtype.startswith("float") != floating:
-            dtype = "float32" if floating else "int32"
-        axes = ("",) * len(tensor.getShape()) if name in asked else None
-        found.append(Port(name=name, dtype=dtype, shape=axes))
-    return tuple(found)
+def _as_asked(port: Port, asked: Mapping[str, str]) -> Port:
+    """Return an input with its promised dtype if MNN has that as float32 or int32."""
+    if port.name not in asked:
+        return replace(port, dtype="", shape=None)
+    dtype = asked[port.name]
+    if dtype and dtype.startswith("float") != (port.dtype == "float32"):
+        dtype = port.dtype
+    return replace(port, dtype=dtype, shape=("",) * len(port.shape or ()))
 
 
 def _unsupported(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 import re
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
@@ -167,6 +167,48 @@ def values_made(found: Iterable[Operator]) -> dict[str, str]:
     by_name = {one.name: one for one in found if one.makes}
     made = {name: _end(one, by_name) for name, one in by_name.items()}
     return {name: value for name, value in made.items() if value != name}
+
+
+def values_asked(
+    found: Sequence[Operator],
+    made: Mapping[str, str],
+    wanted: Collection[str],
+    suffix: str,
+) -> dict[str, str]:
+    """Return what a module is asked for in the place of a session's callback.
+
+    A callback names the operator; a module is asked for a name of the file, which may
+    be that of another value.
+
+    Args:
+        found: The file's operators, in order.
+        made: What `values_made` returns for them.
+        wanted: Names of wanted values.
+        suffix: What may stand behind a wanted name.
+
+    Returns:
+        Names in the file, to the names of the values, in the operators' order.
+
+    >>> silu = Operator(name="silu", reads=("linear",), makes=("Convert5",))
+    >>> moved = Operator(name="Convert5", reads=("Convert5",), makes=("silu",))
+    >>> split = Operator(name="a", reads=("silu",), makes=("a", "b"))
+    >>> found = [silu, moved, split]
+    >>> values_asked(found, values_made(found), {"silu", "b"}, "__made")
+    {'Convert5': 'silu', 'b': 'b'}
+    """
+    operators_named = {one.name for one in found}
+    asked: dict[str, str] = {}
+    for one in found:
+        if not one.reads or not one.makes:
+            continue
+        name = made.get(one.name, one.name)
+        if all(each.removesuffix(suffix) in wanted for each in (one.name, name)):
+            asked[one.makes[0]] = name
+        for other in one.makes:
+            # A name that an operator has as well may have moved to another value.
+            if other.removesuffix(suffix) in wanted and other not in operators_named:
+                asked.setdefault(other, other)
+    return asked
 
 
 def _end(start: Operator, by_name: Mapping[str, Operator]) -> str:

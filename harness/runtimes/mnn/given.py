@@ -24,6 +24,7 @@ from harness.engine.keys import converted_key
 from harness.engine.store import Store
 from harness.measure.name_map import Names, match
 from harness.runtimes.mnn import MODEL, RUNTIME
+from harness.runtimes.mnn.ports import file_ports
 from harness.runtimes.mnn.session import refused
 from harness.suite.foreign import whose_file
 
@@ -57,29 +58,19 @@ def take_mnn(root: Path, component: Component) -> None:
 
 def _names(component: Component, path: Path, model: Path) -> Names:
     try:
-        net = MNN.Interpreter(str(model))
-        session = net.createSession({"backend": "CPU", "numThread": 1})
-        inputs = net.getSessionInputAll(session)
-        outputs = net.getSessionOutputAll(session)
+        taken, made = file_ports(model)
     except Exception as error:  # MNN raises no class of its own
         raise refused(path, error, MNN.version()) from error
     try:
         return match(
             component,
             path.name,
-            [_port(name, tensor) for name, tensor in sorted(inputs.items())],
-            [Port(name=name, dtype="", shape=None) for name in sorted(outputs)],
+            taken,
+            [Port(name=name, dtype="", shape=None) for name in made],
             whose=whose_file,
         )
     except SuiteError as error:
         raise StageError(str(error), outcome=Outcome.MISSING) from error
-
-
-def _port(name: str, tensor: MNN.Tensor) -> Port:
-    whole = tensor.getDataType() == MNN.Halide_Type_Int
-    # MNN writes an open first axis as 1 and any other as -1.
-    shape = tuple(size if size > 1 else "" for size in tensor.getShape())
-    return Port(name=name, dtype="int32" if whole else "float32", shape=shape)
 
 
 def _graph(model: Path, names: Names) -> onnx.ModelProto:

@@ -1,4 +1,7 @@
-"""MNN's session: the deployed file unchanged, watched by the session's own callback."""
+"""A deployed file in MNN, unchanged: in a session or by the Module API.
+
+A session is watched by its own callback; a module is asked for values as outputs.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 from types import NoneType
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 import numpy as np
 
@@ -20,7 +23,13 @@ from harness.engine.environments import in_order
 from harness.measure.align import MATMUL
 from harness.runtimes.graph.cuts import grouped
 from harness.runtimes.mnn import HINTS, MODEL, RUNTIME, WEIGHTS
-from harness.runtimes.mnn.file import converted_by, operators, values_made
+from harness.runtimes.mnn.file import (
+    Operator,
+    converted_by,
+    operators,
+    values_asked,
+    values_made,
+)
 from harness.runtimes.session import (
     Feeds,
     OnValue,
@@ -48,15 +57,27 @@ _ERRORS = {
     5: "invalid value",
 }
 """Error codes of ErrorCode.hpp with which a run can end."""
+_MAY_BE_MODULE = (
+    " A session cannot run shapes and branches that depend on values, and MNN's Module "
+    'API can: ask for `api = "module"` under [backend.mnn] if the app uses that.'
+)
 _INT32 = np.iinfo(np.int32)
 
 
 class Opened(TypedDict):
-    """What the driver returns where it has opened a file."""
+    """What the driver returns where it has opened a file; a module has no backend."""
 
     inputs: dict[str, int]
+    whole: list[str]
     outputs: list[str]
-    backend: int
+    backend: int | None
+
+
+class Ended(TypedDict):
+    """What the driver returns of a run: MNN's error code, and the API that ran."""
+
+    code: int
+    api: Literal["session", "module"]
 
 
 class Clocked(TypedDict):
@@ -67,7 +88,9 @@ class Clocked(TypedDict):
 
 
 class MnnSession(AbstractContextManager["MnnSession"]):
-    """One ``.mnn`` file in an interpreter session.
+    """One ``.mnn`` file, in an interpreter session or as a module.
+
+    Where the suite names no API, a session runs the file until it cannot.
 
     Raises:
         StageError: MNN refuses the file, or the file lost an output.
@@ -77,6 +100,7 @@ class MnnSession(AbstractContextManager["MnnSession"]):
     def __init__(self, path: Path, device: Device, outputs: Sequence[str]) -> None:
         self._path = path
         self._outputs = tuple(outputs)
+        self._device = device
         hints = [[_hint(name), value] for name, value in device.hints]
         weights = path.with_name(f"{path.name}{WEIGHTS.removeprefix(MODEL)}")
         files = [path, *([weights] if weights.is_file() else [])]
@@ -87,13 +111,22 @@ class MnnSession(AbstractContextManager["MnnSession"]):
             self.close()
             raise
         self._shapes: dict[str, tuple[int, ...]] = {}
-        self.ran = Ran(
+        self._apis: dict[str, None] = {}  # in the order in which they ran
+
+    @property
+    def ran(self) -> Ran:
+        """What ran; a session is named only where the suite asks for one."""
+        device = self._device
+        apis = tuple(self._apis)
+        said = device.api or apis not in {(), ("session",)}
+        return Ran(
             backend="mnn",
             version=self._mnn.version,
             device=device.device,
             threads=device.threads,
             precision=device.precision,
             detail=(
+                *((("api", ", then ".join(apis)),) if said and apis else ()),
                 *((f"hint {name}", str(value)) for name, value in device.hints),
                 *self._mnn.about,
             ),
@@ -106,26 +139,40 @@ class MnnSession(AbstractContextManager["MnnSession"]):
             "numThread": device.threads,
         }
         model = self._mnn.files[self._path.name]
+        # A bundle says of its device what the suite says of it, and no more.
+        api = {"api": device.api} if device.api else {}
         try:
             found = self._mnn.ask(
-                "open", Opened, model=model, config=config, hints=hints
+                "open", Opened, model=model, config=config, hints=hints, **api
             )
         except StageError:
             raise
         except Exception as error:  # MNN raises no class of its own
+            if device.api == "session" and "createSession" in str(error):
+                msg = (
+                    f"MNN {self._mnn.version} makes no session of {self._path.name} "
+                    f"({error}).{_MAY_BE_MODULE}"
+                )
+                raise StageError(msg, outcome=Outcome.LOAD) from error
             raise refused(self._path, error, self._mnn.version) from error
-        self._inputs = found["inputs"]
+        self._inputs, self._whole = found["inputs"], frozenset(found["whole"])
         check_outputs(found["outputs"], self._outputs, self._path)
-        self._check_device(device, found["backend"])
+        if found["backend"] is not None:  # else its log alone tells of another one
+            self._check_device(device, found["backend"])
+
+    @cached_property
+    def _operators(self) -> list[Operator]:
+        """The operators of the file; those inside a branch or a loop are not among."""
+        # They are read when a run is watched: a file that is only run needs none.
+        try:
+            return operators(self._path)
+        except ValueError as error:
+            raise refused(self._path, error, self._mnn.version) from error
 
     @cached_property
     def _made(self) -> dict[str, str]:
         """Names of operators, to the names of the values that they make."""
-        # Names are read when a run is watched: a file that is only run needs none.
-        try:
-            return values_made(operators(self._path))
-        except ValueError as error:
-            raise refused(self._path, error, self._mnn.version) from error
+        return values_made(self._operators)
 
     def _check_device(self, device: Device, got: int) -> None:
         """Refuse a device that was not requested: MNN falls back without a message."""
@@ -139,25 +186,26 @@ class MnnSession(AbstractContextManager["MnnSession"]):
 
     def run(self, feeds: Feeds) -> dict[str, np.ndarray]:
         """Run as deployed."""
-        self._check_ran(self._mnn.ask("run", int, self._given(feeds)))
+        self._check_ran(self._mnn.ask("run", Ended, self._given(feeds)))
         return self._read_outputs()
 
     def watch(
         self, feeds: Feeds, sizes: Mapping[str, int], on_value: OnValue
     ) -> dict[str, np.ndarray]:
-        """Run with a callback after every operator; the file is not changed."""
+        """Run and hand over values; the file is not changed."""
         given = self._given(feeds)
         # The names are read before: an error must not cross MNN's callback.
-        code = self._mnn.ask(
+        ended = self._mnn.ask(
             "watch",
-            int,
+            Ended,
             given,
             Values(on_value, sizes, ends=("", MATMUL)),
             wanted=sizes,
             made=self._made,
             suffix=MATMUL,
+            values=values_asked(self._operators, self._made, sizes, MATMUL),
         )
-        self._check_ran(code)
+        self._check_ran(ended)
         return self._read_outputs()
 
     def isolate(self, feeds: Feeds, given: Feeds, on_value: OnValue) -> None:
@@ -181,7 +229,7 @@ class MnnSession(AbstractContextManager["MnnSession"]):
     def clock(self, feeds: Feeds, runs: int) -> list[Spent]:
         """Run with a callback before and after every operator."""
         found = self._mnn.ask("clock", Clocked, self._given(feeds), runs=runs)
-        self._check_ran(found["code"])
+        self._check_code(found["code"])
         # One name may stand for several steps of a run, whose times add up.
         return [
             Spent(name=name, kind=kind, took_s=_of_a_run(seen, runs))
@@ -205,10 +253,21 @@ class MnnSession(AbstractContextManager["MnnSession"]):
                     f"axes, the component gives {feeds[name].ndim}."
                 )
                 raise StageError(msg, outcome=Outcome.SHAPE)
+            # MNN would read the bits of the number as an integer.
+            if name in self._whole and feeds[name].dtype.kind == "f":
+                msg = (
+                    f"{self._path.name}: input {name!r} has integers, the component "
+                    f"gives {feeds[name].dtype}."
+                )
+                raise StageError(msg, outcome=Outcome.DTYPE)
         self._shapes = {name: value.shape for name, value in feeds.items()}
         return {name: _narrowed(name, feeds[name]) for name in self._inputs}
 
-    def _check_ran(self, code: int) -> None:
+    def _check_ran(self, ended: Ended) -> None:
+        self._apis[ended["api"]] = None
+        self._check_code(ended["code"])
+
+    def _check_code(self, code: int) -> None:
         """Refuse the memory of a failed run, which looks like numbers."""
         if code != 0:
             msg = (
@@ -217,6 +276,8 @@ class MnnSession(AbstractContextManager["MnnSession"]):
                 f"{_ERRORS.get(code, 'see ErrorCode.hpp')}."
             )
             full = code == _OUT_OF_MEMORY
+            if self._device.api == "session" and not full:
+                msg += _MAY_BE_MODULE
             raise StageError(msg, outcome=Outcome.MEMORY if full else Outcome.RUN)
 
     def _read_outputs(self) -> dict[str, np.ndarray]:

@@ -112,7 +112,8 @@ def _by_dynamo(network: TracedNetwork, folder: Path, *, external: bool) -> Expor
     )
     program = program_of_export(translated.exported_program)
     values = graph_values(folder / MODEL, program_value)
-    probes = link(program.probes, values, program_names(translated, network.component))
+    outputs = program_names(translated, network.component)
+    probes = link(program.probes, values, outputs, program.shapes)
     return Exported(program=program, probes=tuple(probes))
 
 

@@ -44,7 +44,12 @@ from harness.runtimes.pytorch.contract import effects_at
 from harness.runtimes.pytorch.export import Exported, export_onnx, quiet
 from harness.runtimes.pytorch.export_errors import refuse_adapters
 from harness.runtimes.pytorch.program import Program, own_path
-from harness.runtimes.pytorch.reference import check_mode, record_reference, run_of
+from harness.runtimes.pytorch.reference import (
+    check_mode,
+    check_reference,
+    record_reference,
+    run_of,
+)
 from harness.runtimes.pytorch.stages import Stages
 from harness.runtimes.pytorch.submodules import program_of_module
 from harness.runtimes.pytorch.translation import TracedNetwork, translate_once
@@ -70,10 +75,7 @@ def prepare(
             work.inputs(sample)
     for group in groups:
         work.check(work.export(group))
-        for sample in group.samples:
-            work.reference(group, sample)
-        if group.samples:
-            work.ask(group)
+        work.references(group)
     return work.took_s
 
 
@@ -179,10 +181,26 @@ class Work(Stages):
         """Return the graph that serves a group, exporting it if it is missing."""
 
         def build(folder: Path) -> Mapping[str, object]:
-            self._exports[group] = self._export(group, folder)
+            try:
+                self._exports[group] = self._export(group, folder)
+            except StageError as error:
+                self._refuse(group, error)
+                raise
             return {"unread": _unread(folder)}
 
         return self.made("onnx", self.graph_key(group), build)
+
+    def _refuse(self, group: Group, error: StageError) -> None:
+        """Refuse a network that is no reference, in the place of a failed export.
+
+        No exporter and no runtime can then do better.
+        """
+        self.say("running", "PyTorch, for the export failed")
+        drawn = draw(self.component, _traced(group))
+        try:
+            check_reference(self.module.to("cpu"), self.component, drawn)
+        except StageError as refused:
+            raise refused from error
 
     def check(self, graph: Entry) -> Entry:
         """Return the entry that says where a graph differs from the module."""
@@ -256,10 +274,7 @@ class Work(Stages):
             # The exported copy may be rewritten; the reference never is.
             recipe = recipe_module(self.component.recipe)
             copy = recipe.build(self.component, attention=self.settings.attention)
-        traced = Sample(
-            profile="unit-normal", index=0, shapes=tuple(sorted(group.shapes))
-        )
-        drawn = draw(self.component, traced).values()
+        drawn = draw(self.component, _traced(group)).values()
         return TracedNetwork(
             module=module,
             copy=copy,
@@ -291,6 +306,12 @@ class Work(Stages):
                 tuple(sorted(group.shapes)),
             ),
         )
+
+
+def _traced(group: Group) -> Sample:
+    """Return the sample with which a network is traced."""
+    shapes = tuple(sorted(group.shapes))
+    return Sample(profile="unit-normal", index=0, shapes=shapes)
 
 
 def _unread(folder: Path) -> list[str]:

@@ -6,6 +6,7 @@ it is the module itself, with the outputs of its `submodules` as values.
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,6 +46,7 @@ _IDENTITIES = frozenset(
     {"alias_copy", "clone", "dropout", "lift_fresh", "native_dropout"}
 )
 _CASTS = frozenset({"_to_copy", "to", "type_as", "convert_element_type"})
+_LOOKS_UP = frozenset({"embedding", "gather", "index", "index_select"})
 _NEUTRAL = {"div": 1, "mul": 1, "add": 0, "sub": 0}
 """Operator to the second operand with which it changes nothing."""
 
@@ -75,6 +77,7 @@ class Program:
         place: A function that moves to a device the program's weights and the tensors
             that it makes itself.
         scopes: The TorchScript exporter's scope of a submodule, to its path.
+        shapes: Axes of each value, with None for an open one; None if not known.
 
     """
 
@@ -82,6 +85,7 @@ class Program:
     run: Callable[..., tuple[torch.Tensor, ...]]
     place: Callable[[str], object]
     scopes: Mapping[str, str] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int | None, ...]] | None = None
 
 
 def probes_of_graph(graph: fx.Graph) -> list[Probe]:
@@ -111,29 +115,43 @@ def probes_of_graph(graph: fx.Graph) -> list[Probe]:
         ancestors = tuple(
             dict.fromkeys(name for parent in parents for name in computed[parent])
         )
-        if kind is Kind.COMPUTE:
+        is_tensor = isinstance(node.meta.get("val"), torch.Tensor)
+        if kind is Kind.COMPUTE and is_tensor:
             computed[node] = (node.name,)
         elif kind is Kind.DUPLICATE:
             computed[node] = computed[twin]
         else:
             computed[node] = ancestors
-        if not isinstance(node.meta.get("val"), torch.Tensor):
+        if not is_tensor:  # its parts are values, and are computed from what it reads
             continue
+        made_by = _made_by(node) if kind is Kind.COMPUTE else node
         probes.append(
             Probe(
                 name=node.name,
                 position=len(probes),
                 kind=kind,
-                op=_operator(node),
+                op=_PLAIN.get(_operator(made_by), _operator(made_by)),
                 module=_module_path(node),
                 source=_source_line(node),
                 parents=ancestors,
                 onnx=twin.name if kind is Kind.DUPLICATE else "",
-                settings=tuple(_settings(node)),
-                arguments=tuple(_arguments(node, same)),
+                settings=tuple(_settings(made_by)),
+                arguments=tuple(_arguments(made_by, same)),
             )
         )
     return probes
+
+
+_PLAIN = {
+    "aten._native_batch_norm_legit_no_training.default": "aten.batch_norm.default"
+}
+"""Name of an operator inside PyTorch to the one that its users know."""
+
+
+def _made_by(node: fx.Node) -> fx.Node:
+    """Return the operator of which a node is one of several values, or the node."""
+    owner = node.args[0] if node.target is operator.getitem else node
+    return owner if isinstance(owner, fx.Node) else node
 
 
 def _is_size(node: fx.Node) -> bool:
@@ -205,7 +223,9 @@ def _settings(node: fx.Node) -> Iterator[tuple[str, Setting]]:
         if at < len(node.args):
             value = node.args[at]
         value = node.kwargs.get(argument.name, value)
-        if isinstance(value, int | float | str):
+        if isinstance(value, float) and not math.isfinite(value):
+            yield argument.name, str(value)  # JSON has no such number
+        elif isinstance(value, int | float | str):
             yield argument.name, value
         elif isinstance(value, list | tuple) and all(map(_is_number, value)):
             yield argument.name, [v if isinstance(v, int) else -1 for v in value]
@@ -250,6 +270,35 @@ def _module_path(node: fx.Node) -> str:
     stack = node.meta.get("nn_module_stack") or {}
     path = next(reversed(stack.values()))[0] if stack else ""
     return own_path(str(path))
+
+
+def applied_parameters(probes: Sequence[Probe]) -> set[str] | None:
+    """Return the parameters that operators apply to values made from the inputs.
+
+    A view of a parameter, or its rows, stand for it. The others are read by nothing, or
+    only by operators that an exporter computes while it exports: ``1 + weight``.
+
+    Returns:
+        Names in the checkpoint; None if the probes do not name their arguments.
+
+    """
+    if not any(probe.arguments for probe in probes):
+        return None
+    held: dict[str, set[str]] = {}
+    applied: set[str] = set()
+    for probe in probes:
+        read = {
+            name
+            for _, argument in probe.arguments
+            for name in held.get(argument, {argument})
+        }
+        if probe.kind is not Kind.CONSTANT:
+            applied |= read
+            continue
+        name = probe.op.removeprefix("aten.").partition(".")[0]
+        keeps = name in _MOVES | _IDENTITIES | _CASTS | _LOOKS_UP
+        held[probe.name] = read if keeps else set()
+    return {own_path(name) for name in applied}
 
 
 def as_array(value: torch.Tensor) -> np.ndarray:
@@ -377,7 +426,12 @@ def program_of_export(exported: ExportedProgram) -> Program:
         if device != "cpu":  # the graph also makes tensors, on a device it names
             graph = move_to_device_pass(exported, device).module(check_guards=False)
 
-    return Program(probes=probes, run=run, place=place)
+    shapes = {
+        node.name: tuple(n if isinstance(n, int) else None for n in made.shape)
+        for node in graph.graph.nodes
+        if isinstance(made := node.meta.get("val"), torch.Tensor)
+    }
+    return Program(probes=probes, run=run, place=place, shapes=shapes)
 
 
 def doubled(values: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:

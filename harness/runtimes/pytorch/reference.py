@@ -19,7 +19,7 @@ import torch
 
 from harness.core.case import Component
 from harness.core.contract import unfreeze
-from harness.core.errors import StageError, first_line
+from harness.core.errors import RefusedError, StageError, first_line
 from harness.core.outcome import Outcome
 from harness.measure.align import MASKED, ended
 from harness.measure.compare import compare
@@ -34,6 +34,7 @@ from harness.runtimes.pytorch.floors import (
     redraw,
 )
 from harness.runtimes.pytorch.program import Program, as_array, as_tuple
+from harness.runtimes.pytorch.state import State
 
 
 def check_reference(
@@ -53,16 +54,13 @@ def check_reference(
     tensors = {
         name: torch.tensor(value, device=device) for name, value in inputs.items()
     }
+    state = State(module)
     with torch.no_grad():
         try:
             first = as_tuple(module(*tensors.values()))
-        except (RuntimeError, ValueError, IndexError) as error:
+        except Exception as error:  # a network may raise anything
             _refuse_memory(component, error)
-            _unsound(
-                f"{component.name}: PyTorch itself cannot run with "
-                f"{_sizes(component, inputs)}: {first_line(error)}. If the network "
-                "cannot take these sizes, correct [[shapes]] in parity.toml."
-            )
+            raise _refused(component, _sizes(component, inputs), error) from error
         first = tuple(value.clone() for value in first)
         for name, value in tensors.items():
             if not np.array_equal(value.cpu().numpy(), inputs[name]):
@@ -70,13 +68,53 @@ def check_reference(
         second = as_tuple(module(*tensors.values()))
     check_count(component, len(first))
     for spec, one, two in zip(component.outputs, first, second, strict=True):
-        if not ((one == two) | (one.isnan() & two.isnan())).all():
+        if not _repeats(one, two):
             gap = (one.double() - two.double()).abs().nan_to_num(math.inf).max().item()
+            _refuse_state(component, module, state, tensors, first)
             _unsound(
                 f"{component.name} is random: two runs on the same inputs differ in "
                 f"{spec.name!r} by up to {gap:.3e}; take the mode, not a sample."
             )
     return first
+
+
+def _refuse_state(
+    component: Component,
+    module: torch.nn.Module,
+    state: State,
+    inputs: Mapping[str, torch.Tensor],
+    first: Sequence[torch.Tensor],
+) -> None:
+    """Refuse a module that changes itself, if its outputs repeat without the change."""
+    changed = state.changed()
+    if not changed:
+        return
+    state.restore()
+    with torch.no_grad():
+        again = as_tuple(module(*inputs.values()))
+    if not all(map(_repeats, first, again)):
+        return
+    kind, name = changed[0]
+    more = f", and {len(changed) - 1} more" if changed[1:] else ""
+    _unsound(
+        f"{component.name}: it changes its {kind} {name!r} in forward{more}, so the "
+        "next run on the same inputs gives other outputs; make it an input and an "
+        "output."
+    )
+
+
+def _repeats(one: torch.Tensor, two: torch.Tensor) -> bool:
+    alike = one.shape == two.shape
+    return alike and bool(((one == two) | (one.isnan() & two.isnan())).all())
+
+
+def _refused(component: Component, sizes: str, error: Exception) -> RefusedError:
+    why = first_line(error)
+    msg = (
+        f"{component.name}: PyTorch itself cannot run with {sizes}: {why}. If the "
+        "network cannot take these sizes, correct [[shapes]] in parity.toml."
+    )
+    return RefusedError(msg, why=why, outcome=Outcome.REFERENCE)
 
 
 def check_mode(module: torch.nn.Module, component: Component) -> None:

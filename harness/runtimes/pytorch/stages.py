@@ -6,7 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness.core.case import (
@@ -18,6 +18,7 @@ from harness.core.case import (
     smallest,
 )
 from harness.core.entry import Entry
+from harness.core.errors import RefusedError, first_line
 from harness.engine.host import report_progress
 from harness.engine.keys import asked_key, inputs_key, onnx_key, reference_key
 from harness.engine.store import Build, Store
@@ -55,20 +56,48 @@ class Stages(ABC):
 
         def build(folder: Path) -> Mapping[str, object]:
             self.say("drawing", sample.id)
-            save_arrays(draw(self.component, sample), folder)
+            try:
+                drawn = draw(self.component, sample)
+            except Exception as error:
+                if not sample.added:
+                    raise
+                return {"refused": first_line(error)}
+            save_arrays(drawn, folder)
             return {}
 
         return self.made("inputs", inputs_key(self.component, sample), build)
 
     def reference(self, group: Group, sample: Sample) -> Entry:
-        """Return a sample's recorded reference."""
+        """Return a sample's recorded reference; its inputs if these were refused."""
         inputs = self.inputs(sample)
+        if inputs.meta.get("refused"):
+            return inputs
         key = reference_key(
             self.graph_key(group), inputs, self.device, layers=sample.layers
         )
-        return self.made(
-            "reference", key, lambda folder: self.record(group, sample, inputs, folder)
-        )
+
+        def build(folder: Path) -> Mapping[str, object]:
+            try:
+                return self.record(group, sample, inputs, folder)
+            except RefusedError as error:
+                if not sample.added:
+                    raise
+                return {"values": 0, "rewrite_max_abs": 0.0, "refused": error.why}
+
+        return self.made("reference", key, build)
+
+    def references(self, group: Group) -> None:
+        """Record the references of a group's samples, and ask its smallest one.
+
+        A sample whose added sizes the reference refuses is not asked.
+        """
+        kept = [
+            sample
+            for sample in group.samples
+            if not self.reference(group, sample).meta.get("refused")
+        ]
+        if kept:
+            self.ask(replace(group, samples=tuple(kept)))
 
     def ask(self, group: Group) -> Entry:
         """Return the entry that says how much each input matters to the reference."""

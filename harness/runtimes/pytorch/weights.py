@@ -71,8 +71,8 @@ def weights_due(module: torch.nn.Module, example: tuple[torch.Tensor, ...]) -> s
 
     These are applied to values computed from the inputs, on a path to the outputs.
     Others may be missing: exporters prune values that reach no output, compute values
-    that depend on parameters alone, and multiply a batch normalisation into the
-    operator before it.
+    that depend on parameters alone, such as complex numbers, and multiply a batch
+    normalisation into the operator before it.
     """
     names: dict[int, frozenset[str]] = {}
     for name, parameter in module.named_parameters():
@@ -129,22 +129,25 @@ class _Following(TorchDispatchMode):
             if memory in read and not func._schema.is_mutable:  # noqa: SLF001  # no public name
                 continue  # a view depends on the same parameters as its base
             if origins:
-                self.origins[memory] = self._made(str(func), read, origins)
+                self.origins[memory] = self._made(str(func), (args, kwargs), origins)
             else:
                 self.origins.pop(memory, None)  # freed memory, used again
         return result
 
-    def _made(self, operator: str, read: list[int], origins: list[_Origin]) -> _Origin:
+    def _made(self, operator: str, given: object, origins: list[_Origin]) -> _Origin:
         if "batch_norm" in operator:
             return _Origin(frozenset().union(*(o.before for o in origins)))
         before = frozenset().union(*(o.all for o in origins))
+        # ONNX has no complex numbers: exporters compute a parameter's real and
+        # imaginary parts, or pairs of them, while they export.
+        read = _memories(given, but_complex=True)
         applied = (self._names[m] for m in read if m in self._names)
         return _Origin(before, frozenset().union(*applied))
 
 
-def _memories(values: object) -> list[int]:
-    leaves = tree_leaves(values)
-    return [_memory(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)]
+def _memories(values: object, *, but_complex: bool = False) -> list[int]:
+    leaves = [one for one in tree_leaves(values) if isinstance(one, torch.Tensor)]
+    return [_memory(o) for o in leaves if not (but_complex and o.is_complex())]
 
 
 def _memory(value: torch.Tensor) -> int:

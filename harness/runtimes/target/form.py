@@ -101,6 +101,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     hints: tuple[tuple[Name, int], ...] = ()
     provider_options: tuple[tuple[Name, Option], ...] = ()
     cpu_nodes: float = 0.0
+    api: Name = ""
 
 
 C = TypeVar("C")

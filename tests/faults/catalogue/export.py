@@ -195,7 +195,16 @@ MODULE = (
         "in-place-change", "vae_encoder", "changes its input", backends=("onnxruntime",)
     ),
     _in_module(
-        "remembers-calls", "vae_encoder", "is random", backends=("onnxruntime",)
+        "remembers-calls",
+        "vae_encoder",
+        "changes its attribute 'calls'",
+        backends=("onnxruntime",),
+    ),
+    _in_module(
+        "keeps-a-buffer",
+        "vae_encoder",
+        "changes its buffer 'last'",
+        backends=("onnxruntime",),
     ),
     _in_module("branch-on-batch-size", "vae_encoder", "everything is "),
     _in_module(

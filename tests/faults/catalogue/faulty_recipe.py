@@ -48,6 +48,20 @@ class Remembering(Faulty):
         return self.network(*inputs) * (1.0 + 0.001 * self.calls)
 
 
+class Streaming(Faulty):
+    """Adds what it made of the inputs before these, which a buffer keeps."""
+
+    def __init__(self, network: torch.nn.Module) -> None:
+        super().__init__(network)
+        self.register_buffer("last", torch.zeros(()))
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        made = self.network(*inputs)
+        out = made + self.last
+        self.last.copy_(made.mean())
+        return out
+
+
 class OtherForOne(Faulty):
     """Takes another way for a batch of one, which exporting does not see."""
 
@@ -79,6 +93,7 @@ CHANGES: Mapping[str, Callable[[torch.nn.Module, str], torch.nn.Module]] = {
     "sampling-in-the-module": _wrapped(Sampling),
     "in-place-change": _wrapped(InPlace),
     "remembers-calls": _wrapped(Remembering),
+    "keeps-a-buffer": _wrapped(Streaming),
     "branch-on-batch-size": _wrapped(OtherForOne),
     "rewrite-for-export-wrong": _rewritten,
 }

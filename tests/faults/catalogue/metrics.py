@@ -134,6 +134,12 @@ FAULTS = (
         "coverage",
         "missing",
     ),
+    _in_align(
+        "fused-values-count-by-one-reader",
+        "if not waiting[name] and name not in shown:",
+        "if name not in shown:",
+        "fused",
+    ),
     _in_case(
         "no-rows-pass",
         'return Outcome.EMPTY, f"no {what} were compared"',

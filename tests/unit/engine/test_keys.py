@@ -44,6 +44,7 @@ def each(prefix, at, **values):
 EXPORT = [
     *each("export", "settings", exporter="torchscript", opset=20, dynamic=()),
     *each("export", "settings", external_data=True, attention="eager"),
+    *each("export", "settings", keep_paths=True),
 ]
 DEVICE = [
     *each("device", "device", device="cuda", threads=1, precision="low", tf32=True),

@@ -5,9 +5,10 @@ from dataclasses import replace
 from datetime import date
 
 import pytest
+from msgspec import structs
 
 from harness.core.outcome import Outcome
-from harness.core.record import LAYERS, OUTPUTS
+from harness.core.record import LAYERS, OUTPUTS, coverage_share
 from harness.judge.case import judge_case, skipped
 from harness.judge.known_gaps import Gap
 from harness.judge.value import floors_of, max_floors
@@ -43,6 +44,36 @@ def test_the_first_divergence_is_the_earliest_whose_inputs_agree(judged):
     assert [j.row.probe for j in verdict.inputs] == ["v1"]
     assert verdict.inputs_floors == pytest.approx(2, rel=1e-3)
     assert verdict.worst.row.probe == "v5"
+
+
+def other_shape(probe, **about):
+    """Return a row whose value has another shape than the reference's."""
+    made = row(probe, 0.0, **about)
+    other = structs.replace(made.comparison, actual_shape=(2, 1))
+    return replace(made, comparison=other)
+
+
+def test_wrong_numbers_come_before_another_shape(judged):
+    rows = (
+        other_shape("time", position=0),
+        other_shape("embedded", position=1, parents=("time",)),
+        row("conv", 1, position=2),
+        row("norm", 40, position=3, parents=("conv",)),
+        row("after", 60, position=4, parents=("norm",)),
+    )
+
+    assert judged(record(*rows)).first.row.probe == "norm"
+
+
+def test_another_shape_comes_first_where_the_wrong_numbers_follow_from_it(judged):
+    rows = (
+        row("conv", 1, position=0),
+        other_shape("moved", position=1, parents=("conv",)),
+        row("norm", 40, position=2, parents=("moved",)),
+        row("after", 60, position=3, parents=("norm",)),
+    )
+
+    assert judged(record(*rows)).first.row.probe == "moved"
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
@@ -94,13 +125,41 @@ def test_only_outputs_can_be_judged(judged):
     assert judged(record(output(1)), OUTPUTS).outcome is Outcome.WITHIN
 
 
+@pytest.mark.parametrize(
+    ("counts", "foreign", "share"),
+    [
+        pytest.param({"aligned": 5, "inside": 3}, None, 0.8, id="of-an-older-version"),
+        pytest.param({"aligned": 5, "seen": 9, "reach": 10}, None, 0.9, id="own"),
+        pytest.param({"aligned": 5, "seen": 6, "reach": 8}, True, 0.75, id="foreign"),
+    ],
+)
+def test_the_verdict_and_the_foot_say_one_share(judged, counts, foreign, share):
+    about = {"foreign": TAKEN} if foreign else {}
+    made = record(*chain(1), coverage=COVERAGE | counts, **about)
+
+    assert coverage_share(made) == share
+    said = judged(made).reason
+    assert (f"{share:.1%} of computing operators" in said) == (share < 0.9)
+
+
+@pytest.mark.parametrize(
+    ("reach", "outcome"), [(0, Outcome.WITHIN), (2, Outcome.EMPTY)]
+)
+def test_a_network_without_any_computing_operator_is_covered(judged, reach, outcome):
+    counts = {"computing": 0, "aligned": 0, "seen": 0, "reach": reach}
+    verdict = judged(record(output(1), coverage=COVERAGE | counts))
+
+    assert verdict.outcome is outcome
+    assert (verdict.usage == 0.0) == (outcome is Outcome.WITHIN)
+
+
 def test_too_little_compared_is_its_own_outcome(judged):
     few = COVERAGE | {"aligned": 5, "missing": ["a", "b", "c", "d", "e"]}
     verdict = judged(record(*chain(1), coverage=few))
 
     assert verdict.outcome is Outcome.COVERAGE
     assert "50.0% of computing operators" in verdict.reason
-    assert verdict.reason.endswith("missing a, b, c and 2 more")
+    assert "; missing a, b, c and 2 more; `coverage = 0.5` under" in verdict.reason
 
 
 def test_a_stage_that_failed_outweighs_rows(judged):

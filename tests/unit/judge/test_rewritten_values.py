@@ -14,7 +14,7 @@ from harness.judge.rewritten_values import scaled_by
 from harness.measure.align import MASK_END
 from harness.measure.compare import compare
 from tests.unit.judge.test_case import TOLERANCES
-from tests.unit.reports import chain, output, policy_of, record, row
+from tests.unit.reports import COVERAGE, chain, output, policy_of, record, row
 
 OTHERS_MADE_IT = {
     "by": "names",
@@ -31,8 +31,9 @@ OTHERS_MADE_IT = {
 def judged(tmp_path):
     policy = policy_of(tmp_path, TOLERANCES)
 
-    def judge(*rows, foreign=OTHERS_MADE_IT, **about):
-        kept = record(*rows, foreign=foreign and {**foreign, **about}).to_json()
+    def judge(*rows, foreign=OTHERS_MADE_IT, coverage=COVERAGE, **about):
+        taken = foreign and {**foreign, **about}
+        kept = record(*rows, foreign=taken, coverage=coverage).to_json()
         # As it is read again from a run's folder.
         return judge_case(
             CaseRecord.from_json(kept),
@@ -74,6 +75,36 @@ def test_in_the_harness_own_export_it_is_wrong_whatever_reads_it(judged):
     assert judged(*rows, foreign=None).outcome is Outcome.EXCEEDS
     assert judged(*rows, by=ITSELF).outcome is Outcome.EXCEEDS
     assert judged(*rows).outcome is Outcome.WITHIN
+
+
+FLAT = EXPECTED.reshape(16, 1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("reader", "made", "outcome"),
+    [
+        pytest.param(1, 1, Outcome.WITHIN, id="all-agree"),
+        pytest.param(90, 1, Outcome.SHAPE, id="its-reader-differs"),
+        pytest.param(1, 90, Outcome.SHAPE, id="an-output-differs"),
+    ],
+)
+def test_in_the_harness_own_export_a_value_of_another_shape_may_be_another_value(
+    judged, reader, made, outcome
+):
+    rows = (
+        row("a", 1, position=0),
+        other("b", FLAT, parents=("a",), position=1),
+        row("c", reader, parents=("lost",), position=2),
+        output(made),
+    )
+    counts = {"unseen": {"lost": ["b"]}, "kinds": {}}
+    verdict = judged(*rows, foreign=None, coverage=COVERAGE | counts)
+
+    assert verdict.outcome is outcome
+    if outcome is Outcome.WITHIN:
+        assert "b (of shape [16, 1, 1, 1], not [2, 8])" in verdict.reason
+    else:
+        assert verdict.first.row.probe == "b"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,8 @@
 """`harness.measure.align`: a value is matched by a written rule or not at all."""
 
+from dataclasses import replace
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -17,8 +20,8 @@ from harness.measure.align import (
 )
 
 
-def probe(name, kind=Kind.COMPUTE, position=0, onnx=""):
-    return Probe(name=name, position=position, kind=kind, onnx=onnx)
+def probe(name, kind=Kind.COMPUTE, position=0, onnx="", parents=()):
+    return Probe(name=name, position=position, kind=kind, onnx=onnx, parents=parents)
 
 
 def value(name, origin="", used_by=(), **fields):
@@ -228,6 +231,27 @@ def test_masks_end_at_the_same_number_and_keep_what_is_not_finite():
     assert list(cut[3:]) == [0.0, 5.0, MASK_END]
 
 
+@pytest.mark.parametrize(
+    ("fields", "carrier"),
+    [
+        pytest.param({"shape": (1, 128, None)}, "inner", id="its-shape"),
+        pytest.param({"shape": (None, 128, 8)}, "inner", id="open-axes-may-be-equal"),
+        pytest.param({"shape": (128, 8, None)}, "", id="another-order"),
+        pytest.param({"shape": (1, 8, 16, 8)}, "", id="other-axes"),
+        pytest.param({"shape": (1, 128, 8), "is_turned": True}, "", id="turned"),
+        pytest.param({}, "inner", id="no-shape-is-stated"),
+    ],
+)
+def test_a_value_inside_a_translation_is_the_result_only_in_its_shape(fields, carrier):
+    values = [value("inner", "scatter", ("add",), **fields)]
+    probes = [probe("scatter")]
+
+    (found,) = link(probes, values, {}, {"scatter": (1, 128, None)})
+
+    assert found.onnx == carrier
+    assert link(probes, values, {})[0].onnx == "inner", "modules have no shapes"
+
+
 def test_coverage_counts_what_was_lost_and_what_was_fused():
     probes = [
         probe("conv2d", position=0, onnx="conv2d"),
@@ -245,6 +269,8 @@ def test_coverage_counts_what_was_lost_and_what_was_fused():
         "fused": 2,
         "inside": 0,
         "unmatched": 1,
+        "seen": 1,
+        "reach": 4,
         "missing": ("silu", "gelu", "silu_1"),
     }
 
@@ -254,23 +280,75 @@ def test_coverage_counts_what_was_lost_and_what_was_fused():
     [
         pytest.param({"square": ["mean"], "mean": ["norm"]}, 1, id="all-into-one"),
         pytest.param({"square": ["mean", "norm"], "mean": ["norm"]}, 1, id="two-ways"),
-        pytest.param({"square": ["norm", "other"]}, 0, id="into-two"),
+        pytest.param({"square": ["norm", "other"]}, 1, id="into-two"),
+        pytest.param({"square": ["y"]}, 1, id="into-an-output"),
+        pytest.param({"square": ["norm", "unread"]}, 1, id="beside-an-unread-value"),
         pytest.param({"square": ["mean"]}, 0, id="an-end-that-was-not-compared"),
-        pytest.param({"square": ["norm", "mean"]}, 0, id="one-way-ends"),
+        pytest.param(
+            {"square": ["norm", "mean"], "mean": ["end"]}, 0, id="one-way-ends"
+        ),
         pytest.param({}, 0, id="read-by-nothing"),
         pytest.param({"square": ["mean"], "mean": ["square"]}, 0, id="in-a-circle"),
     ],
 )
-def test_a_fused_value_is_inside_the_one_compared_value_that_it_goes_into(
-    read_into, inside
-):
+def test_a_fused_value_counts_where_all_that_reads_it_was_compared(read_into, inside):
     probes = [probe("square", onnx="square"), probe("norm", onnx="norm")]
 
-    coverage = coverage_of(probes, {"norm", "other"}, read_into)
+    coverage = coverage_of(probes, {"norm", "other"}, read_into, ["y"])
 
     assert (coverage["fused"], coverage["inside"]) == (1, inside)
-    assert coverage["aligned"] == 1, "fused stays fused"
+    assert (coverage["aligned"], coverage["seen"]) == (1, 1 + inside)
+    assert coverage["missing"] == (() if inside else ("square",))
 
 
-def test_nothing_that_computes_is_no_coverage():
-    assert coverage_of([probe("view", Kind.MOVE)], set(), {})["computing"] == 0
+def test_most_values_may_be_fused_if_each_went_into_a_compared_one():
+    names = [f"v{at}" for at in range(9)]
+    probes = [probe(name, position=at, onnx=name) for at, name in enumerate(names)]
+    read_into = {one: [two] for one, two in pairwise(names)}
+
+    coverage = coverage_of(probes, {"v4", "v8"}, read_into)
+
+    assert (coverage["aligned"], coverage["seen"], coverage["reach"]) == (2, 9, 9)
+
+
+@pytest.mark.parametrize(
+    ("compared", "is_foreign", "seen", "reach"),
+    [
+        pytest.param({"mul", "out"}, False, 3, 3, id="its-reader-was-compared"),
+        pytest.param({"out"}, False, 3, 3, id="its-reader-counts"),
+        pytest.param({"out"}, True, 2, 2, id="of-others-it-is-not-counted"),
+        pytest.param(set(), False, 0, 3, id="nothing-was-compared"),
+    ],
+)
+def test_a_value_without_a_counterpart_counts_where_all_its_readers_do(
+    compared, is_foreign, seen, reach
+):
+    probes = [
+        probe("pairs", position=0),
+        probe("mul", position=1, onnx="mul", parents=("pairs",)),
+        probe("out", position=2, onnx="out", parents=("mul",)),
+    ]
+
+    coverage = coverage_of(probes, compared, {"mul": ["out"]}, is_foreign=is_foreign)
+
+    assert (coverage["seen"], coverage["reach"]) == (seen, reach)
+
+
+def test_a_repeated_operator_without_a_counterpart_counts_as_the_first_one_does():
+    told = {"settings": (("dim", [0]),), "arguments": (("self", "x"),)}
+    probes = [
+        replace(probe("pairs", position=0), **told),
+        replace(probe("pairs_1", Kind.DUPLICATE, position=1), **told),
+        probe("out", position=2, onnx="out", parents=("pairs",)),
+    ]
+
+    assert coverage_of(probes, {"out"}, {})["missing"] == ()
+    assert coverage_of(probes, set(), {})["missing"] == ("pairs", "pairs_1", "out")
+
+
+@pytest.mark.parametrize(("operators", "reach"), [(0, 0), (3, 3)])
+def test_a_program_without_operators_is_whole_if_its_graph_has_none(operators, reach):
+    moves = [probe("view", Kind.MOVE)]
+    coverage = coverage_of(moves, set(), {}, operators=operators)
+
+    assert (coverage["computing"], coverage["reach"]) == (0, reach)

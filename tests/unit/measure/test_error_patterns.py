@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable
 from functools import partial
 from itertools import chain
 
@@ -18,7 +19,7 @@ from tests.places import ROOT
 
 FLOOR = 1e-7
 GAP = "…"
-RULES = ("rules", "arithmetic", "forms", "weighted_forms")
+RULES = ("rules", "places", "arithmetic", "forms", "weighted_forms")
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(2, 64, 8, 8)).astype(np.float32)
 
@@ -235,6 +236,114 @@ def test_nothing_is_said_of_an_error_like_nothing_known():
     assert error_pattern(X, other, FLOOR, "aten.conv2d.default") == ""
 
 
+def tenth(size):
+    """Places of a tenth of all elements."""
+    return np.random.default_rng(5).choice(size, size // 10, replace=False)
+
+
+WILD: dict[str, Callable[[int], np.ndarray]] = {
+    "huge": lambda count: RNG.normal(size=count) * 1e30,
+    "large": lambda count: RNG.normal(size=count) * 1e3,
+    "other": lambda count: RNG.normal(size=count),
+    "one": lambda count: np.where(np.arange(count) == 0, 1e30, np.nan),
+}
+TRUE_STILL = (
+    *("alone are off", "is off, at", "1 value is NaN", "alone is off"),
+    *("batch item 0 is right and the other is not", "every fourth channel"),
+)
+"""What says where the wild numbers are, or is true of other values as well."""
+
+
+@pytest.mark.parametrize("wild", WILD)
+@pytest.mark.parametrize("floor", [FLOOR, None])
+@pytest.mark.parametrize("words", ERRORS)
+def test_a_pattern_that_leaves_wild_numbers_unexplained_is_not_claimed(
+    words, floor, wild
+):
+    actual = np.array(ERRORS[words], np.float32)
+    at = tenth(actual.size)
+    numbers = WILD[wild](len(at))
+    actual.flat[at[~np.isnan(numbers)]] = numbers[~np.isnan(numbers)]
+
+    found = error_pattern(X, actual, floor, "aten.conv2d.default")
+
+    assert not found or any(true in found for true in TRUE_STILL)
+
+
+@pytest.mark.parametrize("by", [1 + 2e-4, 1.02])
+@pytest.mark.parametrize("floor", [FLOOR, None])
+def test_one_wild_number_is_not_alone_where_all_others_are_off_too(by, floor):
+    actual = (X * np.float32(by)).astype(np.float32)
+    actual.flat[1234] = 1e30
+
+    assert error_pattern(X, actual, floor, "aten.mul.Tensor") == ""
+
+
+def test_a_factor_and_an_offset_are_found_together():
+    actual = X * np.float32(1.5) + np.float32(0.3)
+
+    found = error_pattern(X, actual, FLOOR, "aten.mul.Tensor")
+
+    assert found == "everything is 1.5 times what it should be, and +0.3 off"
+
+
+@pytest.mark.parametrize(
+    ("op", "weights"),
+    [
+        *(("aten.conv2d.default", True), ("Conv", True), ("Linear", True)),
+        *(("Gelu", False), ("aten.silu.default", False), ("Resize", False)),
+        ("aten.scaled_dot_product_attention.default", False),
+    ],
+)
+def test_only_an_operator_with_weights_has_other_weights(op, weights):
+    actual = X * (1 + 1e-2 * RNG.normal(size=X.shape)).astype(np.float32)
+
+    found = error_pattern(X, actual, FLOOR, op)
+
+    assert "spread like noise" in found
+    assert ("weights" in found) == weights
+
+
+@pytest.mark.parametrize("op", ["Gelu", "GELU"])
+def test_a_pattern_serves_the_names_of_onnx_and_of_modules(op):
+    x = torch.tensor(X)
+    expected = functional.gelu(x).numpy()
+    actual = functional.gelu(x, approximate="tanh").numpy()
+
+    assert "GELU's tanh form" in error_pattern(expected, actual, FLOOR, op)
+
+
+@pytest.mark.parametrize(
+    ("op", "said"),
+    [
+        ("aten.conv2d.default", "padding with other values"),
+        ("Conv", "padding with other values"),
+        ("Resize", "pixels beyond the edge count otherwise"),
+        ("aten.upsample_bicubic2d.vec", "pixels beyond the edge count otherwise"),
+        ("aten.matmul.default", ""),
+        ("aten.softmax.int", ""),
+        ("Add", ""),
+    ],
+)
+def test_a_border_is_of_operators_that_read_neighbours(op, said):
+    expected = RNG.normal(size=(2, 4, 16, 16)).astype(np.float32)
+    noise = RNG.normal(size=expected.shape).astype(np.float32)
+    actual = expected + noise
+    actual[:, :, 1:-1, 1:-1] = expected[:, :, 1:-1, 1:-1]
+
+    found = error_pattern(expected, actual, FLOOR, op)
+
+    assert said in found
+    assert ("border" in found) == bool(said)
+
+
+def test_large_values_of_one_kind_are_no_mask():
+    actual = X * np.float32(1500)
+    actual.flat[tenth(X.size)] = -1e4
+
+    assert "mask" not in error_pattern(X * np.float32(1500), actual, FLOOR, "Add")
+
+
 def sentences():
     """Yield how each thing that the rules say begins, a gap where a figure stands."""
     files = (ROOT / f"harness/measure/error_patterns/{name}.py" for name in RULES)
@@ -248,7 +357,8 @@ def sentences():
             case _:
                 continue
         parts = said.values if isinstance(said, ast.JoinedStr) else [said]
-        if any(isinstance(p, ast.Constant) and p.value is None for p in parts):
+        held = [p.value for p in parts if isinstance(p, ast.Constant)]
+        if not all(isinstance(value, str) for value in held):
             continue  # no answer
         texts = [str(p.value) if isinstance(p, ast.Constant) else GAP for p in parts]
         yield re.split("[:,]", "".join(texts).removeprefix(f"{GAP}: "))[0]

@@ -485,7 +485,7 @@ def test_a_picture_held_on_its_side_has_its_size_as_it_is_shown(pipeline, tmp_pa
         ("text", 'scheduler = "euler"\neta = 0.7', "'eta' is DDIM's"),
         ("text", "guidance_scale = -1", "from 0 to 100"),
         ("text", "steps = 0", "1 or more"),
-        ("text", "samples = 0", "1 or more"),
+        ("text", "samples = 0", "from 1 to 100,000"),
         ("text", 'scheduler = "ddmi"', "mean 'ddim'"),
         ("text", "scheduler_options = { betas = [1] }", "numbers"),
         ("text", 'reader = "read"', "'file.py:function'"),

@@ -52,6 +52,7 @@ BACKEND = {
     "cpu_nodes": '0.1\ndevice = "cuda"',
     "versions": '["1.0"]',
     "converter": '"1.0"',
+    "api": '"module"',
 }
 
 

@@ -2,9 +2,12 @@
 
 from math import prod
 
+import onnx
+import onnx.parser
 import pytest
 
 from harness.core.errors import SuiteError
+from harness.suite.shapes import not_above
 from harness.suite.suite import load_suite
 from tests.places import DIGITS, FIXTURES
 
@@ -125,6 +128,31 @@ def test_a_suite_may_keep_to_its_own_sizes(sizes):
     assert sizes("unet", "realistic = 1", "realistic = 1\nmore_sizes = false") == []
 
 
+SEQUENCES = """
+components = ["net"]
+[component.net]
+onnx = "net.onnx"
+[[shapes]]
+b = 2
+t = 5
+[inputs]
+profiles = ["realistic"]
+realistic = 1
+[backend.mnn]
+"""
+
+
+def test_a_size_that_several_rows_add_is_added_once(tmp_path):
+    """Where sides and the batch are tried separately, the sides may come again."""
+    graph = "agraph (float[b, t, 8] x) => (float[b, t, 8] y) { y = Tanh (x) }"
+    text = f'<ir_version: 9, opset_import: ["" : 17]> {graph}'
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "net.onnx")
+    (path := tmp_path / "parity.toml").write_text(SEQUENCES, encoding="utf-8")
+
+    for case in load_suite(path).cases:
+        assert len({sample.id for sample in case.samples}) == len(case.samples)
+
+
 def test_a_size_that_a_network_cannot_halve_is_refused_with_those_it_can(sizes):
     text = SUITE.replace('dynamic_axes = ["batch"]', EVERY)
     with pytest.raises(SuiteError) as caught:
@@ -134,3 +162,80 @@ def test_a_size_that_a_network_cannot_halve_is_refused_with_those_it_can(sizes):
     assert "unet: height = 18" in said
     assert "take 16 or 24" in said
     assert "out of dynamic_axes" in said
+
+
+RECIPE = """
+from harness.core.case import TensorSpec
+from harness.recipes.types import normal
+
+
+def signature(source, options):
+    shape = {shape}
+    return (normal("x", *shape),), (TensorSpec(name="y", shape=shape),)
+
+
+def build(component, attention=""):
+    raise AssertionError
+
+
+def realistic(component, shapes, step, rng):
+    raise AssertionError
+"""
+AXES = {
+    "a length": ("batch", "tokens", 8),
+    "two lengths": ("batch", "queries", "keys"),
+    "an axis of rank 5": ("batch", "frames", 3, "height", "width"),
+    "names that end in digits": ("t1", "t", 8),
+    "short names": ("b", "t", "c"),
+}
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """Loads the case of a recipe of one's own, whose axes are all open."""
+
+    def load(name, shape, size):
+        (tmp_path / "config.json").write_text("{}")
+        (tmp_path / f"{name}.py").write_text(RECIPE.format(shape=shape))
+        monkeypatch.syspath_prepend(tmp_path)
+        symbols = [one for one in shape if isinstance(one, str)]
+        lines = "\n".join(f"{symbol} = {size}" for symbol in symbols)
+        path = tmp_path / "parity.toml"
+        path.write_text(
+            f'components = ["net"]\n[component.net]\nrecipe = "{name}"\n'
+            f'[source]\ncheckpoint = "."\n[export]\ndynamic_axes = {symbols}\n'
+            f"[[shapes]]\n{lines}\n[backend.mnn]\n"
+            '[inputs]\nprofiles = ["realistic"]\nrealistic = 1\n'
+        )
+        return load_suite(path).cases[0]
+
+    return load
+
+
+@pytest.mark.parametrize("size", [2, 3, 10, 16])
+@pytest.mark.parametrize("axes", AXES)
+def test_no_two_samples_have_one_label(own, axes, size):
+    case = own(f"labels_{size}_{'_'.join(axes.split())}", AXES[axes], size)
+
+    labels = [sample.id for sample in case.samples]
+    assert len(set(labels)) == len(labels)
+    assert len({sample.shapes for sample in case.samples}) == len(case.samples)
+
+
+@pytest.mark.parametrize("axes", AXES)
+def test_each_open_axis_of_a_recipe_of_ones_own_is_run_above_its_sizes(own, axes):
+    case = own(f"above_{'_'.join(axes.split())}", AXES[axes], 4)
+
+    for symbol in dict(case.samples[0].shapes):
+        sizes = {dict(sample.shapes)[symbol] for sample in case.samples}
+        assert max(sizes) > 4, symbol
+    assert all(sample.added for sample in case.samples[1:])
+    assert not not_above(case, case.samples)
+
+
+def test_an_axis_that_ran_at_no_larger_size_is_said(own):
+    case = own("said", ("batch", "tokens", 8), 10)
+
+    ran = [s for s in case.samples if dict(s.shapes)["tokens"] <= 10]
+
+    assert not_above(case, ran) == ("tokens above 10",)

@@ -293,7 +293,7 @@ OWN = "[variant.mnn.int8-weights]"
         ),
         ('"boundary"]', '"bondary"]', 17, "'boundary'"),
         ('"boundary"]', '"realistic"]', 17, "twice"),
-        ("realistic = 3", "realistic = 0", 18, "1 or more"),
+        ("realistic = 3", "realistic = 0", 18, "from 1 to 100,000"),
         ("realistic = 3", "realistic = 1", 11, "set realistic to 2"),
         ("realistic = 3", "realistic = 3\nseed = -1", 19, "from 0 to 9,223,372,"),
         ("height = 32", "heigth = 32", 13, "'height'"),
@@ -304,6 +304,8 @@ OWN = "[variant.mnn.int8-weights]"
         (MNN, f'{MNN}\ndevice = "gpu"', 22, "'cpu'"),
         (MNN, f"{MNN}\ntf32 = true", 22, "'tf32'"),
         (MNN, f"{MNN}\ncpu_nodes = 0.1", 22, "'cpu_nodes'"),
+        (MNN, f'{MNN}\napi = "modul"', 22, "did you mean 'module'"),
+        (ORT, f'{ORT}\napi = "module"', 20, "'api'"),
         (MNN, f'{MNN}\ndevice = "AExecutionProvider"', 22, "'cpu'"),
         (
             ORT,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from harness.commands.explain.excerpts import Around
+from harness.commands.explain.excerpts import Around, with_local_errors
+from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.record import LAYERS
 from harness.core.settings import Settings
@@ -14,6 +15,7 @@ from harness.suite.suite import load_suite
 from tests.places import DIGITS
 
 if TYPE_CHECKING:
+    from harness.engine.engine import Engine
     from harness.engine.excerpt import Excerpt
 
 SUITE = load_suite(DIGITS)
@@ -27,3 +29,23 @@ def test_an_excerpt_that_compared_nothing_shows_no_divergence():
     # The excerpt itself is not looked at.
     excerpt = cast("Excerpt", None)
     assert not Around(excerpt=excerpt, record=record, verdict=verdict).shows
+
+
+class Refusing:
+    """An engine whose runtime refuses the operators on the reference's inputs."""
+
+    def isolate(self, _case, _sample):
+        msg = "onnxruntime refuses model.onnx: All inputs to Concat must have same rank"
+        raise StageError(msg, outcome=Outcome.LOAD)
+
+
+def test_operators_that_cannot_run_alone_leave_the_verdict_as_it_was():
+    case = SUITE.cases[0]
+    record, judge = record_of(case), Judge.of(SUITE, Settings())
+
+    found, verdict = with_local_errors(
+        cast("Engine", Refusing()), judge, case, record, case.samples[0]
+    )
+
+    assert found == record
+    assert verdict == judge.check(record, LAYERS)

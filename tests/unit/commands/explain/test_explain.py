@@ -114,7 +114,7 @@ def test_no_setting_fixes_a_branch_that_the_export_froze(tmp_path, monkeypatch):
     suite = load_suite(tmp_path / "parity.toml")
     judge = Judge.of(suite, Settings())
 
-    with Engine(Store(root=tmp_path / "store"), suite.limits) as engine:
+    with Engine(Store(root=tmp_path / ".store"), suite.limits) as engine:
         found = explain(engine, judge, suite.cases[0], lambda _: None)
 
     assert found.first.row.sample == "realistic-1"

@@ -110,6 +110,54 @@ def test_a_variant_is_written_with_room_for_another_processor(
     assert words in said
 
 
+@pytest.fixture
+def fp32_cases(tmp_path):
+    write_suite(DIGITS, tmp_path / "before")
+    return load_suite(tmp_path / "before").cases
+
+
+def written(cases, failed, folder):
+    """Return what the suite runs that is written where these cases failed."""
+    results = {
+        case.id: _Result(
+            case=case, usage=0.1, failure="92% compared" if case.id in failed else ""
+        )
+        for case in cases
+    }
+    choice = _choice(cases, results)
+    write_suite(DIGITS, folder, choice=choice)
+    suite = load_suite(folder)
+    Judge.of(suite, Settings())
+    return {case.id for case in suite.cases}, list(_lines(choice, results, took_s=1.0))
+
+
+FAILED = [
+    {"vae_encoder/mnn/fp32"},
+    {"vae_encoder/mnn/fp32", "vae_encoder/onnxruntime/fp32"},
+    {"vae_encoder/mnn/fp32", "text_encoder/mnn/fp32", "unet/onnxruntime/fp32"},
+]
+
+
+@pytest.mark.parametrize("failed", FAILED)
+def test_no_case_that_failed_is_written_as_one_that_runs(tmp_path, fp32_cases, failed):
+    ran, lines = written(fp32_cases, failed, tmp_path / "after")
+
+    assert ran == {case.id for case in fp32_cases} - failed
+    text = (tmp_path / "after" / "parity.toml").read_text()
+    assert text.count("92% compared") == len(failed)
+    said = [line for line in lines if line.endswith("it is written behind a #.")]
+    assert {line.split()[0] for line in said} == failed
+
+
+def test_a_suite_in_which_nothing_agrees_is_written_and_says_so(tmp_path, fp32_cases):
+    every = {case.id for case in fp32_cases}
+    ran, lines = written(fp32_cases, every, tmp_path / "after")
+
+    assert ran == every
+    told = [line for line in lines if line.endswith("it is written all the same.")]
+    assert {line.split()[0] for line in told} == every
+
+
 def test_a_long_reason_is_written_whole(tmp_path):
     choice = no_variant()
     reason = "the converter says " + " / ".join(f"line {n}" for n in range(40))

@@ -14,7 +14,13 @@ from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.record import CaseRecord
 from harness.engine.store import Store
-from harness.judge.contract import contract_breach, contract_lines, contract_notes
+from harness.judge.contract import (
+    contract_breach,
+    contract_lines,
+    contract_notes,
+    stored_words,
+    without_effect,
+)
 from harness.measure.sensitivity import (
     APART,
     Asked,
@@ -263,6 +269,64 @@ def test_a_size_that_is_fixed_inside_a_graph_is_named(tmp_path):
     assert "axis 0 of input 'x'" in str(found)
 
 
+PICTURE = nets.component("net", {"x": ("batch", 3, "height", "width")})
+OWN = {"batch": 2, "height": 10, "width": 12}
+ADDED = (
+    {"batch": 1, "height": 20, "width": 24},
+    {"batch": 3, "height": 9, "width": 24},
+    {"batch": 4, "height": 20, "width": 12},
+)
+FIXES = {
+    "sides": (("height", "width"), lambda s: (s["height"], s["width"]) == (10, 12)),
+    "height": (("height",), lambda s: s["height"] == 10),
+    "batch": (("batch",), lambda s: s["batch"] == 2),
+    "width": (("width",), lambda s: s["width"] == 12),
+    "all": (("batch", "height", "width"), lambda s: s == OWN),
+    "small batches": (("batch",), lambda s: s["batch"] in {1, 2, 3}),
+}
+
+
+@pytest.mark.parametrize("fixes", FIXES)
+def test_each_axis_that_is_fixed_is_named_and_no_other(fixes):
+    named, takes = FIXES[fixes]
+    error = StageError("another size", outcome=Outcome.RUN)
+
+    def run(feeds):
+        shape = feeds["x"].shape
+        if not takes(dict(zip(OWN, (shape[0], *shape[2:]), strict=True))):
+            raise error
+        return feeds
+
+    every = [
+        {"x": np.ones((s["batch"], 3, s["height"], s["width"]), dtype=np.float32)}
+        for s in (OWN, *ADDED)
+    ]
+    failed = every[-1] if fixes in {"batch", "small batches"} else every[1]
+    found = frozen(error, run, PICTURE, "m.onnx", feeds=every, failed=failed)
+
+    assert found.outcome is Outcome.FROZEN
+    said = str(found).partition(", though")[0].partition("so ")[2]
+    assert [symbol for symbol in OWN if f"'{symbol}'" in said] == list(named)
+
+
+def test_axes_that_fail_together_alone_are_named_together():
+    too_large = StageError("too large", outcome=Outcome.RUN)
+
+    def run(feeds):
+        if feeds["x"].shape[2] * feeds["x"].shape[3] > 300:
+            raise too_large
+        return feeds
+
+    every = [{"x": np.ones((2, 3, h, w))} for h, w in ((10, 12), (20, 24))]
+    with pytest.raises(StageError) as caught:
+        run(every[1])
+    found = frozen(caught.value, run, PICTURE, "m", feeds=every, failed=every[1])
+
+    assert "'height' (axis 2 of input 'x') and 'width'" in str(found)
+    assert "each of them alone can change" in str(found)
+    assert "batch" not in str(found)
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -408,9 +472,65 @@ def test_a_case_line_tells_what_each_input_moves(tmp_path, asked):
         pytest.param([1.0, -np.inf], [1.5, -np.inf], 0.5, id="infinite-in-both"),
         pytest.param([1.0, np.nan], [1.0, np.nan], 0.0, id="nan-in-both"),
         pytest.param([1.0, 1.0], [1.0, np.inf], np.inf, id="infinite-now"),
+        pytest.param([1e-32, 0.0], [0.0, 0.0], 0.0, id="nothing-in-both"),
+        pytest.param([1e-12, 0.0], [0.0, 0.0], 1.0, id="small"),
     ],
 )
-def test_numbers_that_are_not_finite_hide_no_effect(was, now, apart):
+def test_numbers_that_are_not_finite_or_too_small_hide_no_effect(was, now, apart):
     was, now = ({"out": np.array(one, np.float32)} for one in (was, now))
 
     assert distance(was, now) == apart
+
+
+def stored(variant, bits, backend="onnxruntime"):
+    made = {} if bits is None else {"bits": bits}
+    return CaseRecord(
+        case=f"two/{backend}/{variant}",
+        component="two",
+        backend=backend,
+        variant=variant,
+        asked={},
+        artifacts={backend: {"size_bytes": 1, "meta": made}},
+    )
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "mnn"])
+@pytest.mark.parametrize(
+    ("variant", "asked"),
+    [
+        ("int8-weights", "8"),
+        ("int4-weights", "4"),
+        ("fp16-weights", "16"),
+        ("int8-weights@phone-low", "8"),
+    ],
+)
+def test_a_variant_of_which_no_layer_is_stored_so_has_no_effect(
+    variant, asked, backend
+):
+    none, some = {"32": 5}, {asked: 2, "32": 3}
+
+    found = without_effect(stored(variant, none, backend))
+    assert found is not None
+    assert found[0] is Outcome.NO_EFFECT
+    assert f"no layer of the deployed file is stored in {asked} bits" in found[1]
+    assert without_effect(stored(variant, some, backend)) is None
+    assert stored_words(stored(variant, some, backend)) == (
+        f"2 of 5 layers in {asked} bits"
+    )
+
+
+@pytest.mark.parametrize(
+    ("variant", "bits"),
+    [
+        ("fp32", {"32": 5}),
+        ("fp16", {"32": 5}),
+        ("int8-static", {"32": 5}),
+        ("mine", {"32": 5}),
+        ("int8-weights", None),
+    ],
+)
+def test_a_name_that_says_no_bits_of_weights_promises_none(variant, bits):
+    one = stored(variant, bits)
+
+    assert without_effect(one) is None
+    assert stored_words(one) == ""

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from harness.core.probes import load_probes
 from harness.engine.export_files import MODEL, PROBES
-from harness.runtimes.graph import attributes
+from harness.runtimes.graph import attribute_rules
 from harness.runtimes.graph.attributes import differing_attributes
 from tests.unit import nets
 
@@ -97,6 +97,53 @@ def test_another_attribute_is_named_with_both_values(exported, tmp_path, change,
     assert words in said
 
 
+class Resized(nn.Module):
+    """A picture in twice its size."""
+
+    def __init__(self, **how):
+        super().__init__()
+        self.how = how
+
+    def forward(self, image):
+        return functional.interpolate(image, scale_factor=2.0, **self.how)
+
+
+BICUBIC = {"mode": "bicubic", "align_corners": False}
+BILINEAR = {"mode": "bilinear", "align_corners": True}
+SMOOTH = {"mode": "bicubic", "antialias": True}
+RESIZES = {
+    "the cubic coefficient is -0.5 in": (BICUBIC, "cubic_coeff_a", -0.5),
+    "exclude_outside is 1 in": (BICUBIC, "exclude_outside", 1),
+    "antialias is 1 in": (BICUBIC, "antialias", 1),
+    "coordinates is asymmetric in": (
+        BICUBIC,
+        "coordinate_transformation_mode",
+        "asymmetric",
+    ),
+    "coordinates is half_pixel in": (
+        BILINEAR,
+        "coordinate_transformation_mode",
+        "half_pixel",
+    ),
+    "mode is nearest in": (BILINEAR, "mode", "nearest"),
+    "antialias is 0 in": (SMOOTH, "antialias", 0),
+    "the cubic coefficient is -0.75 in": (SMOOTH, "cubic_coeff_a", -0.75),
+    "exclude_outside is 0 in": (SMOOTH, "exclude_outside", 0),
+}
+
+
+@pytest.mark.parametrize("words", RESIZES)
+def test_each_attribute_of_a_resize_is_compared(words, tmp_path):
+    how, name, value = RESIZES[words]
+    nets.export(Resized(**how), PICTURE, tmp_path, "dynamo", 18)
+
+    right = differing(tmp_path)
+    wrong = changed(tmp_path, tmp_path / "wrong", says(("Resize",), name, value))
+
+    assert right == {}
+    assert words in "; ".join(wrong.values())
+
+
 def test_another_number_of_groups_is_found_in_the_shape_that_makes_them(tmp_path):
     nets.export(Operators(), PICTURE, tmp_path, "dynamo", 18)
 
@@ -175,5 +222,5 @@ def test_factors_of_an_added_bias_are_not_the_scale_of_attention():
 
 
 def attention(nodes, constants):
-    rule = attributes._RULES["scaled_dot_product_attention"]
-    return rule(attributes._Part(nodes, constants), {"scale": 0.5})
+    rule = attribute_rules.RULES["scaled_dot_product_attention"]
+    return rule(attribute_rules.Part(nodes, constants), {"scale": 0.5})

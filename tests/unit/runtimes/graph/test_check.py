@@ -16,7 +16,9 @@ from harness.core.probes import load_probes
 from harness.core.record import CaseRecord
 from harness.engine.export_files import MODEL, PROBES, WEIGHTS
 from harness.judge.graph_check import graph_finding
+from harness.measure.weight_kinds import difference
 from harness.runtimes.graph.check import check_graph
+from harness.runtimes.pytorch.program import applied_parameters
 from tests.unit import nets
 
 CONV, QUERY, KEY = "conv_in.weight", "attention.to_q.weight", "attention.to_k.weight"
@@ -234,6 +236,41 @@ def test_one_wild_number_is_counted_and_explains_no_other(
     assert "times PyTorch" not in reason
 
 
+CLAIMS = ("times PyTorch's", "rounded to", "own factor", "transposed", "flipped")
+
+
+CHANGES = {
+    "scaled": lambda w: w * 1.5,
+    "float16": lambda w: w.astype(np.float16),
+    "bits": in_bits,
+    "bfloat16": to_bfloat16,
+    "flipped": lambda w: w[..., ::-1, ::-1],
+    "channels": lambda w: w * np.linspace(1, 2, len(w))[:, None, None, None],
+}
+
+
+@pytest.mark.parametrize("size", [1e30, 1e3, 1.0])
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_does_not_explain_a_tenth_of_a_weight_is_not_said(name, size):
+    expected = np.random.default_rng(1).normal(size=(32, 16, 3, 3)).astype(np.float32)
+    actual = np.array(CHANGES[name](expected), np.float32)
+    at = np.random.default_rng(5).choice(actual.size, actual.size // 10, replace=False)
+    actual.flat[at] = size * np.random.default_rng(6).normal(size=len(at))
+
+    words = difference(expected, actual).words
+
+    assert not any(claim in words for claim in CLAIMS)
+
+
+def test_a_wild_row_does_not_hide_what_is_wrong_with_the_others():
+    expected = np.random.default_rng(1).normal(size=(32, 144)).astype(np.float32)
+    expected[0] *= 1e6
+    actual = expected * np.float32(2)
+    actual[1:] = expected[1:] + np.float32(0.1)
+
+    assert "times PyTorch's" not in difference(expected, actual).words
+
+
 @pytest.mark.parametrize(
     ("name", "change", "words"),
     [
@@ -339,3 +376,57 @@ def test_weights_that_are_cut_short_are_refused_by_name(tmp_path):
 
     with pytest.raises(StageError, match=r"weight .* cannot be read .* cut short"):
         check_graph(module, load_probes(tmp_path / PROBES), tmp_path / MODEL)
+
+
+class Folded(nn.Module):
+    """A scale that an export folds, a weight that is read, and one that is not."""
+
+    def __init__(self, fold):
+        super().__init__()
+        self.fold = fold
+        self.scale = nn.Parameter(torch.zeros(16))
+        self.used = nn.Linear(16, 16)
+        self.unused = nn.Linear(16, 16)
+        self.register_buffer("turn", torch.randn(16, 16))
+
+    def forward(self, x):
+        return (self.used(x) * self.fold(self.scale)) @ self.turn
+
+
+@pytest.mark.parametrize(
+    "fold",
+    [
+        pytest.param(lambda w: 1 + w, id="one-more"),
+        pytest.param(torch.exp, id="exponential"),
+        pytest.param(lambda w: 1 / (w.exp() + 1e-9), id="several-operators"),
+    ],
+)
+@pytest.mark.parametrize("trained", [False, True])
+def test_a_weight_that_the_export_folded_is_not_taken_for_another(
+    tmp_path, fold, trained
+):
+    module = Folded(fold)
+    if trained:
+        nn.init.normal_(module.scale)
+    nets.export(module, nets.component("net", {"x": ("batch", 16)}), tmp_path)
+
+    checked = check_graph(module, load_probes(tmp_path / PROBES), tmp_path / MODEL)
+
+    assert checked["weights"] == []
+    assert "scale" in checked["elsewhere"] or not trained
+
+
+def test_a_weight_that_is_applied_in_a_view_is_still_compared(tmp_path):
+    module = Folded(lambda w: w.reshape(1, 16))
+    nn.init.normal_(module.scale)
+    nets.export(module, nets.component("net", {"x": ("batch", 16)}), tmp_path)
+    probes = load_probes(tmp_path / PROBES)
+    module.scale.data[3] += 1
+    module.used.weight.data[3] += 1
+
+    checked = check_graph(module, probes, tmp_path / MODEL)
+
+    assert {one["name"] for one in checked["weights"]} >= {"used.weight"}
+    applied = applied_parameters(probes)
+    assert applied is not None
+    assert "scale" in applied

@@ -336,3 +336,25 @@ def test_warnings_of_the_exporters_stay_inside(tmp_path, exporter, recwarn, capf
 
     assert [str(warning.message) for warning in recwarn] == []
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("applied", "due"),
+    [
+        pytest.param(lambda x, p: x * torch.view_as_complex(p), False, id="complex"),
+        pytest.param(
+            lambda x, p: x * torch.view_as_complex(p).conj(), False, id="conjugate"
+        ),
+        pytest.param(lambda x, p: torch.view_as_real(x) * p, True, id="as-it-is"),
+    ],
+)
+def test_a_parameter_is_not_due_where_it_is_read_as_complex_numbers(applied, due):
+    class Filter(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.filter = nn.Parameter(torch.randn(3, 5, 2))
+
+        def forward(self, x):
+            return applied(torch.fft.rfft(x), self.filter).abs()
+
+    assert weights_due(Filter(), (torch.randn(3, 8),)) == ({"filter"} if due else set())

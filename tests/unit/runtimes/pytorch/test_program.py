@@ -1,13 +1,14 @@
 """The probe of each value of a PyTorch program, and the values themselves."""
 
 import inspect
+import math
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from harness.core.probes import Kind
+from harness.core.probes import Kind, load_probes, save_probes
 from harness.runtimes.pytorch.program import own_path
 from harness.runtimes.pytorch.submodules import program_of_module, scopes_of
 from tests.unit import nets
@@ -381,3 +382,16 @@ def test_no_hook_stays_behind():
     program.run((rows,), lambda *_: None)
 
     assert not any(part._forward_hooks for part in module.modules())
+
+
+@pytest.mark.parametrize("number", [-math.inf, math.inf, math.nan, -1e9])
+def test_probes_with_any_constant_argument_are_read_again(tmp_path, image, number):
+    class Masked(nn.Module):
+        def forward(self, pixels):
+            return pixels.masked_fill(pixels > 0, number)
+
+    probes = tuple(exported(Masked(), image).probes)
+    save_probes(probes, tmp_path / "probes.json")
+
+    read = load_probes(tmp_path / "probes.json")
+    assert [probe.op for probe in read] == [probe.op for probe in probes]
