@@ -276,8 +276,9 @@ class _Reports:
         try:
             yield
         finally:
-            if before is None:
-                os.environ.pop("CI", None)
+            os.environ.pop("CI", None)
+            if before is not None:
+                os.environ["CI"] = before
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(
