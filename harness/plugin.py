@@ -263,6 +263,23 @@ class _Reports:
         if report.failed and told.get("parity.outcome", "within") in _PASSED:
             self._config.stash[_FAILED] = True
 
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_terminal_summary(self) -> Generator[None]:
+        """Keep the reason in the line of each failure, which pytest prints last.
+
+        It cuts the line at the width of the terminal, unless it runs in a CI, and the
+        id of a parity test leaves no room for a reason in 80 columns.
+        """
+        before = os.environ.get("CI")
+        if _SESSION in self._config.stash:
+            os.environ["CI"] = before or "true"
+        try:
+            yield
+        finally:
+            os.environ.pop("CI", None)
+            if before is not None:
+                os.environ["CI"] = before
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(
         self, report: pytest.TestReport

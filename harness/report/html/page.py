@@ -10,7 +10,7 @@ import gzip
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -95,12 +95,10 @@ class Page:
 
 
 def page_of(facts: RunFacts) -> Page:
-    """Return the page of a run; where nothing failed, its first component is open."""
+    """Return the page of a run, with its sections folded."""
     sections = [section for make in SECTIONS for section in make(facts)]
     cards = list(_are(sections, SubjectSection))
     failures = failures_of(facts)
-    if cards and not failures:
-        sections[sections.index(cards[0])] = replace(cards[0], open=True)
     return Page(
         run=facts.run,
         headline=headline(facts, failures),

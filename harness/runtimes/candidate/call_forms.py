@@ -79,7 +79,7 @@ def call_forms(feeds: Mapping[str, Arrays]) -> Iterator[Form]:
                     name: change(feeds[sample][name])
                 },
             )
-        words = f"on right inputs, and its outputs are {how}"
+        words = f"on right inputs, and the app keeps its outputs {how}"
         yield Form(words=words, inputs=lambda _: {}, outputs=change)
 
 

@@ -415,6 +415,22 @@ def test_what_changed_since_a_baseline_stands_at_the_top(found):
     assert text.index("Since v1") < text.index('id="cases"')
 
 
+def test_a_component_that_agrees_is_folded(found):
+    page = page_of(found(agreeing(), agreeing("vae/mnn/fp32")))
+
+    assert not any(card.open for card in page.cards)
+
+
+def test_a_table_wider_than_a_phone_says_that_it_scrolls(found):
+    ways = [f"unet/mnn/{name}" for name in ("fp32", "fp16-weights", "int8")]
+
+    wide = rendered(page_of(found(*map(agreeing, ways))), Path())
+    slim = rendered(page_of(found(agreeing())), Path())
+
+    assert "3 columns: the table scrolls sideways" in wide
+    assert "the table scrolls sideways →" not in slim
+
+
 def test_what_cannot_be_compared_has_its_cause_once(found):
     cause = ("the weights of unet changed",)
     other = [
