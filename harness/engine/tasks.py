@@ -33,6 +33,7 @@ WEIGH: Final = "harness.runtimes.pytorch.prepare:weigh"
 DEPLOY: Final = "harness.runtimes.graph.deploy:deploy"
 """Makes one variant's deployed file and returns the seconds taken (`convert-*`)."""
 
+EVALUATE: Final = "harness.runtimes.graph.evaluated:evaluate"
 COMPARE_REMADE: Final = "harness.runtimes.graph.remade:compare"
 """Compares an entry of a store with the same entry, made anew (`torch`)."""
 

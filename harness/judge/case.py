@@ -12,7 +12,6 @@ from datetime import date
 
 from msgspec import structs
 
-from harness.core.case import ITSELF
 from harness.core.outcome import Outcome
 from harness.core.pipeline import IMAGE, MIXED, PAIRS
 from harness.core.record import (
@@ -33,6 +32,8 @@ from harness.judge.foreign import (
     ask_for_less,
     covered_of_reach,
     foreign_words,
+    has_pytorch,
+    itself_words,
 )
 from harness.judge.graph_check import graph_finding
 from harness.judge.known_gaps import Gap
@@ -76,6 +77,7 @@ class CaseVerdict:
             it; empty for other values.
         own: Message about the error as a multiple of PyTorch's own error in fewer bits;
             empty if that was not asked for.
+        itself: Words that say that a file was compared with itself; empty otherwise.
         gap: Known gap that explains the outcome; None if there is none.
 
     """
@@ -94,6 +96,7 @@ class CaseVerdict:
     alone: tuple[JudgedRow, ...] = ()
     picture: str = ""
     own: str = ""
+    itself: str = ""
     gap: Gap | None = None
 
     @property
@@ -225,6 +228,7 @@ def judge_case(
         alone=own,
         picture=picture,
         own="; ".join(words),
+        itself=itself_words(record) if what == OUTPUTS else "",
         gap=applied.gap,
     )
 
@@ -232,7 +236,7 @@ def judge_case(
 def _judged(
     record: CaseRecord, what: str, policy: Policy, of_pytorch: Own
 ) -> Iterator[JudgedRow]:
-    itself = (record.foreign or {}).get("by") == ITSELF
+    alone = not has_pytorch(record)
     for row in record.rows:
         if row.what != what:
             continue
@@ -248,7 +252,7 @@ def _judged(
             own=own,
             verdict=judge(
                 row.comparison,
-                _without_floors(rule.tolerance) if itself else rule.tolerance,
+                _without_floors(rule.tolerance) if alone else rule.tolerance,
                 is_output=what == OUTPUTS,
                 own=own,
                 allow_nonfinite=rule.allow_nonfinite,

@@ -36,7 +36,8 @@ HOMES = {
     "numba": ("measure.kernel",),
     "torch": (
         *("recipes.*", "runtimes.pytorch.*", "runtimes.foreign.*"),
-        *("runtimes.graph.check", "runtimes.diffusion.*"),
+        *("runtimes.graph.check", "runtimes.graph.module_settings"),
+        "runtimes.diffusion.*",
         *("commands.doctor.child", "commands.bench.torch_module"),
     ),
     "onnx": (
