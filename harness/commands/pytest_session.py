@@ -288,6 +288,8 @@ def properties_of(verdict: CaseVerdict) -> list[tuple[str, str]]:
         found.append(("parity.own", verdict.own))
     if verdict.stored:
         found.append(("parity.stored", verdict.stored))
+    if verdict.itself:
+        found.append(("parity.itself", verdict.itself))
     if verdict.first is not None:
         row = verdict.first.row
         floors = row.comparison.floor_multiple

@@ -65,6 +65,7 @@ def _app(suite: Path, app: str, store: str) -> int:
 
 @click.command()
 @click.argument("checkpoint", type=HomePath(path_type=Path))
+@click.argument("after", type=HomePath(path_type=Path), required=False)
 @into_folder(".", "Folder to write to.")
 @click.option("--force", is_flag=True, help="Write over files that are there.")
 @click.option(
@@ -75,12 +76,19 @@ def _app(suite: Path, app: str, store: str) -> int:
 )
 @STORE
 def init(
-    checkpoint: Path, into: Path, *, force: bool, no_measure: bool, store: str
+    checkpoint: Path,
+    after: Path | None,
+    into: Path,
+    *,
+    force: bool,
+    no_measure: bool,
+    store: str,
 ) -> int:
     """Write a commented suite for CHECKPOINT.
 
     CHECKPOINT is a diffusers folder, a text model of transformers, or a folder of
-    foreign ONNX files.
+    foreign ONNX files. If AFTER is given, both are ONNX files, and AFTER is compared
+    with the one before it.
     """
     from harness.commands.init.onnx_files import foreign_onnx_files
     from harness.commands.init.write import write_suite
@@ -88,10 +96,11 @@ def init(
     def tell(notice: str) -> None:
         echo(f"note  {notice}")
 
-    for path in write_suite(checkpoint, into, force=force, on_notice=tell):
+    made = write_suite(checkpoint, into, force=force, on_notice=tell, after=after)
+    for path in made:
         echo(f"wrote {path}")
     # Files of others have no variants: each is compared as it is.
-    if not no_measure and not foreign_onnx_files(checkpoint):
+    if not (no_measure or after or foreign_onnx_files(checkpoint)):
         from harness.commands.init.measure import measure_into
 
         measure_into(checkpoint, into, store, lambda line: echo(f"measured  {line}"))

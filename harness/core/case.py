@@ -43,6 +43,10 @@ recipe name of an ONNX file that is its own reference."""
 ITSELF = "itself"
 """The alignment of an ONNX file without a PyTorch model: it is its own reference."""
 
+ANOTHER_FILE = "another file"
+"""The alignment of an ONNX file with another one, which the suite names as its
+reference."""
+
 VARIED = "varied"
 """The profile of samples that are drawn from their own `Sample.knobs`. `parity tune`
 makes them. The worst that it finds are kept beside the suite."""

@@ -300,7 +300,8 @@ def case_line(case: str, checks: Mapping[str, Mapping[str, str]]) -> Line:
             tone, mark = "bad", "✗"
             words.append(f"{what} {outcome}")
             place = place or told.get("parity.first_divergence", "")
-        words += filter(None, [told.get("parity.own"), told.get("parity.stored")])
+        facts = (told.get(f"parity.{name}") for name in ("own", "stored", "itself"))
+        words += filter(None, facts)
     text = f" {mark} {case:<38} {' · '.join(words)}"
     if place:
         room = max(_PLACE, WIDTH - len(text) - len(" · first diverges at "))

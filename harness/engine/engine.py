@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from harness.core.case import Case, Device, Group, Sample, sample_groups, samples_of
+from harness.core.comparison import Comparison
 from harness.core.entry import Entry
 from harness.core.errors import ParityError, SpecError, StageError, StoreError
 from harness.core.memory import Need
@@ -361,6 +362,23 @@ class Engine(AbstractContextManager["Engine"]):
     def run_excerpt(self, excerpt: Excerpt) -> CaseRecord:
         """Deploy an excerpt with its case's settings, run it, and return its record."""
         return _recorded(excerpt.case, partial(self._run_excerpt, excerpt))
+
+    def evaluate(self, excerpt: Excerpt) -> Comparison:
+        """Compare what ONNX's reference evaluator makes of an excerpt; no runtime runs.
+
+        Raises:
+            ParityError: The evaluator cannot run it.
+
+        """
+        result = self._worker_pool.job(
+            "torch",
+            tasks.EVALUATE,
+            excerpt.entry,
+            subject=excerpt.case.id,
+            label=f"{excerpt.case.id}: by ONNX's reference evaluator",
+            failure=Outcome.RUN,
+        )
+        return cast("Comparison", result.value)
 
     def deploy_excerpt(self, excerpt: Excerpt) -> Path:
         """Return the deployed file of an excerpt; make it if it is missing."""

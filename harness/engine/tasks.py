@@ -36,6 +36,7 @@ FIND_IMPORTS: Final = "harness.runtimes.pytorch.imports:find_imports"
 DEPLOY: Final = "harness.runtimes.graph.deploy:deploy"
 """Makes one variant's deployed file and returns the seconds taken (`convert-*`)."""
 
+EVALUATE: Final = "harness.runtimes.graph.evaluated:evaluate"
 COMPARE_REMADE: Final = "harness.runtimes.graph.remade:compare"
 """Compares an entry of a store with the same entry, made anew (`torch`)."""
 

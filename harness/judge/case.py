@@ -12,7 +12,6 @@ from datetime import date
 
 from msgspec import structs
 
-from harness.core.case import ITSELF
 from harness.core.outcome import Outcome
 from harness.core.pipeline import IMAGE, MIXED, PAIRS
 from harness.core.record import (
@@ -31,6 +30,8 @@ from harness.judge.distribution import Conclusion, pair_words, verdict_of
 from harness.judge.foreign import (
     NO_LAYERS,
     foreign_words,
+    has_pytorch,
+    itself_words,
 )
 from harness.judge.graph_check import graph_finding
 from harness.judge.known_gaps import Gap
@@ -76,6 +77,7 @@ class CaseVerdict:
             empty if that was not asked for.
         stored: How many layers of the file are stored in the bits of the variant's
             name; empty if it names none. It is with the outputs alone.
+        itself: Words that say that a file was compared with itself; empty otherwise.
         gap: Known gap that explains the outcome; None if there is none.
 
     """
@@ -95,6 +97,7 @@ class CaseVerdict:
     picture: str = ""
     own: str = ""
     stored: str = ""
+    itself: str = ""
     gap: Gap | None = None
 
     @property
@@ -229,6 +232,7 @@ def judge_case(
         picture=picture,
         own="; ".join(words),
         stored=stored_words(record) if what == OUTPUTS and not record.failure else "",
+        itself=itself_words(record) if what == OUTPUTS else "",
         gap=applied.gap,
     )
 
@@ -236,7 +240,7 @@ def judge_case(
 def _judged(
     record: CaseRecord, what: str, policy: Policy, of_pytorch: Own
 ) -> Iterator[JudgedRow]:
-    itself = (record.foreign or {}).get("by") == ITSELF
+    alone = not has_pytorch(record)
     for row in record.rows:
         if row.what != what:
             continue
@@ -252,7 +256,7 @@ def _judged(
             own=own,
             verdict=judge(
                 row.comparison,
-                _without_floors(rule.tolerance) if itself else rule.tolerance,
+                _without_floors(rule.tolerance) if alone else rule.tolerance,
                 is_output=what == OUTPUTS,
                 own=own,
                 allow_nonfinite=rule.allow_nonfinite,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from harness.core.case import ITSELF
+from harness.core.case import ANOTHER_FILE, ITSELF
 from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Key, coverage_share
 from harness.core.text import Line, count, few, wrapped
 
@@ -17,6 +17,25 @@ _ITS_OWN_REFERENCE = (
     "compared with the ONNX file in ONNX Runtime, unoptimised: without PyTorch there "
     "is no float64 run, and no noise floor"
 )
+_ANOTHER_REFERENCE = (
+    "compared with the reference's ONNX file in ONNX Runtime, unoptimised, value by "
+    "value of one name: there is no float64 run, and no noise floor"
+)
+
+
+def has_pytorch(record: CaseRecord) -> bool:
+    """Whether a record's reference is PyTorch; else it is an ONNX file, without floors.
+
+    A case that ended before it was compared counts as one with PyTorch.
+    """
+    return (record.foreign or {}).get("by") not in {ITSELF, ANOTHER_FILE}
+
+
+def itself_words(record: CaseRecord) -> str:
+    """Return how a file without another reference was compared; empty for others."""
+    if record.failure or (record.foreign or {}).get("by") != ITSELF:
+        return ""
+    return "compared with itself, unoptimised in ONNX Runtime"
 
 
 def foreign_words(record: CaseRecord, what: str) -> Iterator[str]:
@@ -26,6 +45,8 @@ def foreign_words(record: CaseRecord, what: str) -> Iterator[str]:
     foreign = record.foreign
     if foreign["by"] == ITSELF:
         yield _ITS_OWN_REFERENCE
+    elif foreign["by"] == ANOTHER_FILE:
+        yield _of_another_file(foreign)
     elif foreign["by"] == OUTPUTS:
         yield "only its outputs could be compared"
     elif what == LAYERS and (counts := record.coverage or {}).get("computing"):
@@ -42,6 +63,18 @@ def foreign_words(record: CaseRecord, what: str) -> Iterator[str]:
         yield f"the file's {', '.join(foreign['extra'])} was compared with nothing"
     if foreign["unfed"]:
         yield f"the file does without {', '.join(foreign['unfed'])}"
+
+
+def _of_another_file(foreign: Mapping[str, Sequence[str]]) -> str:
+    unpaired = foreign.get("unpaired")
+    if not unpaired:
+        return _ANOTHER_REFERENCE
+    has = "has" if len(unpaired) == 1 else "have"
+    number = count(len(unpaired), "value")
+    return (
+        f"{_ANOTHER_REFERENCE}; {number} of the reference {has} no value of that name "
+        f"in the file: {few(list(unpaired))}"
+    )
 
 
 def _alone(unpaired: Mapping[str, str]) -> str:

@@ -189,7 +189,7 @@ def _local_error(shown: CaseVerdict, first: JudgedRow) -> str:
         if judged.row.probe == first.row.probe:
             local = _floors(judged)
             if not local:
-                return "local error: PyTorch's own inputs give the same"
+                return "local error: the reference's own inputs give the same"
             if local == _floors(first):
                 return "all of it is local error"
             return f"local error {local}"

@@ -23,6 +23,7 @@ from harness.core.text import (
 )
 from harness.judge.case import CaseVerdict
 from harness.judge.contract import contract_lines
+from harness.judge.foreign import has_pytorch
 from harness.judge.graph_check import graph_notes
 from harness.judge.pipeline import pipeline_lines
 from harness.judge.rewritten_values import how_rewritten
@@ -72,9 +73,10 @@ def layer_lines(
         yield from pipeline_lines(record)
     else:
         which = f"sample {sample}" if sample else "worst of all samples"
-        scale = f"log scale from 1 to {in_floors(top)}"
+        scale = f", log scale from 1 to {in_floors(top)}"
         yield Line(text=f"  {_curve(ordered, top)}")
-        yield Line(text=f"  {which}, {scale}", tone="quiet")
+        scale = scale if has_pytorch(record) else ""  # nothing else has noise floors
+        yield Line(text=f"  {which}{scale}", tone="quiet")
     if record.observer_max_abs:
         change = max(record.observer_max_abs.values())
         yield Line(

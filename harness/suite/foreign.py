@@ -54,29 +54,41 @@ def read_foreign(table: Table, said: schema.ComponentTable) -> ForeignModel | No
     return None
 
 
-def source_of_file(table: Table, model: ForeignModel | None) -> Source:
-    """Return the ONNX file itself as the reference of a component."""
+def source_of_file(
+    table: Table, said: schema.ComponentTable, model: ForeignModel | None
+) -> Source:
+    """Return the ONNX file that is the reference: the one that is named, or itself."""
     if model is None or model.onnx is None:
         text = (
             "without a [source] a component is compared with its own ONNX file; give "
             '`onnx = "path"`, or a `checkpoint` under [source].'
         )
         raise table.error(text)
-    return Source(path=model.onnx)
+    return Source(path=_file(table, ONNX, said.reference, "reference") or model.onnx)
 
 
-def _file(table: Table, kind: str, given: object) -> Path | None:
+def refuse_reference(table: Table, said: schema.ComponentTable) -> None:
+    """Refuse another file as the reference where PyTorch is the reference."""
+    if said.reference:
+        text = (
+            "with a [source], `onnx` is compared with PyTorch; take `reference` out, "
+            "or compare the two files in a suite without a [source]."
+        )
+        raise table.error(text, "reference")
+
+
+def _file(table: Table, kind: str, given: object, key: str = "") -> Path | None:
     # In the schema, the key of a runtime's format counts as an option of the recipe.
     if not isinstance(given, str):
         text = f"{kind!r} must be {KINDS[str]}, got {shown(given)}."
-        raise table.error(text, kind)
+        raise table.error(text, key or kind)
     if not given:
         return None
     path = (table.file.path.parent / Path(given).expanduser()).resolve()
     try:
         weight_files(path, kind)
     except SuiteError as error:
-        raise table.error(str(error), kind) from None
+        raise table.error(str(error), key or kind) from None
     return path
 
 

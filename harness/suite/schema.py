@@ -133,7 +133,10 @@ class ComponentTable(
             alone; the default is all variants of the suite.
         shapes: Sizes of this component, in place of the suite's.
         onnx: An ONNX file that another tool exported; it is tested as it is.
-        names: Names in the file, by the recipe's names of inputs and outputs.
+        reference: An ONNX file that `onnx` is compared with, where the suite has no
+            [source]. Without it the file is compared with itself.
+        names: Names in the file, by the recipe's names of inputs and outputs, or by
+            those of the reference.
 
     """
 
@@ -142,6 +145,7 @@ class ComponentTable(
     variants: Words | None = None
     shapes: tuple[ShapesTable, ...] = ()
     onnx: str = ""
+    reference: str = ""
     names: dict[str, str] = field(default_factory=dict)
 
 

@@ -49,6 +49,7 @@ from harness.suite.foreign import (
     check_given,
     foreign_plans,
     read_foreign,
+    refuse_reference,
     source_of_file,
 )
 from harness.suite.pipelines import read_pipeline, with_calibration
@@ -379,7 +380,9 @@ def _described(name: str, table: Table, source: Source | None) -> Component:
     options = {key: one for key, one in free.items() if key not in formats()}
     foreign = read_foreign(table, said)
     if source is None:
-        recipe, source = GIVEN, source_of_file(table, foreign)
+        recipe, source = GIVEN, source_of_file(table, said, foreign)
+    else:
+        refuse_reference(table, said)
     beside = str(table.file.path.parent.resolve())
     if recipe not in RECIPES and beside not in sys.path:
         sys.path.append(beside)  # pytest finds a recipe beside the suite too

@@ -29,7 +29,7 @@ from harness.commands.explain.setting_changes import (
     plain_variant,
 )
 from harness.commands.ranges import losses_of
-from harness.core.case import Case, Sample
+from harness.core.case import GIVEN, Case, Sample
 from harness.core.errors import OnlyInGraphError, ParityError, SuiteError
 from harness.core.outcome import Outcome
 from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Row
@@ -41,6 +41,9 @@ from harness.judge.case import CaseVerdict
 from harness.judge.value import JudgedRow
 from harness.measure.float16 import kept_values
 from harness.suite.judge import Judge
+
+_ALIKE = 8.0
+"""An error must be so many times smaller before it counts as gone."""
 
 MOVED = 0.02
 """A change of an error by a smaller share than this counts as no effect."""
@@ -234,6 +237,12 @@ class _Trials:
                     self._try(finer)
 
     def stage(self) -> str:
+        """Return the stage that causes the error, and the measurement that shows it."""
+        foreign = self.case.component.foreign
+        said = self._of_file() if foreign and foreign.onnx else ""
+        return said or self._by_other_runtime()
+
+    def _by_other_runtime(self) -> str:
         """Run the exported graph in the other runtime, in full precision."""
         case = self.case
         foreign = case.component.foreign
@@ -262,6 +271,58 @@ class _Trials:
             return f"export, or both runtimes alike: {result}"
         as_exported = runtime(case.backend).as_exported
         return f"{'runtime' if as_exported else 'converter or runtime'}: {result}"
+
+    def _of_file(self) -> str:
+        """Return whether a file of others is wrong or its runtime; empty if unknown.
+
+        ONNX's reference evaluator runs the operators around the divergence. If it gives
+        the reference's values, the runtime is wrong. If it gives the same error, the
+        file is. The harness's own export of the module, in the same runtime, is asked
+        where the evaluator cannot tell.
+        """
+        told = self._by_evaluator()
+        own = "" if told.startswith("runtime") else self._by_own_export()
+        if own and not told:
+            return f"export: {own}"
+        return "; ".join(filter(None, (told, own)))
+
+    def _by_evaluator(self) -> str:
+        if self._excerpt is None or self.around is None:
+            return ""
+        try:
+            found = self.engine.evaluate(self._excerpt)
+        except ParityError:
+            return ""
+        error = error_in_floors(replace(self.at, comparison=found))
+        same = f"ONNX's reference evaluator runs these operators at {in_floors(error)}"
+        if not moved(error, self.around.floors):
+            return f"export: {same} too, so the file itself differs"
+        if _ALIKE * error <= self.around.floors:
+            return f"runtime: {same}, so the file is right there"
+        return ""
+
+    def _by_own_export(self) -> str:
+        """Return how the harness's own export does; empty where it is no better."""
+        case = self.case
+        if case.component.recipe == GIVEN:  # no module can be exported
+            return ""
+        own = replace(
+            case,
+            component=replace(case.component, foreign=None),
+            variant=plain_variant(case, case.backend),
+        )
+        self.say("the harness's own export")
+        record = self.engine.run(own)
+        errors = [error_in_floors(row) for row in record.rows if row.what == OUTPUTS]
+        if record.failure is not None or not errors:
+            return ""
+        error, was = max(errors), self.before.output_floors
+        if not _ALIKE * error <= was:
+            return ""
+        return (
+            "the harness's own export of this module has outputs at "
+            f"{in_floors(error)} in the same runtime, the file {in_floors(was)}"
+        )
 
     def _try(self, change: SettingChange) -> Trial:
         self.say(change.name)

@@ -8,13 +8,14 @@ its own reference, and a file converted from it is the candidate.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from harness.commands.init.render import first_runtimes, path_from, render
 from harness.core.case import GIVEN, LONGEST, ONNX, Component, Source
 from harness.core.errors import SpecError, SuiteError
 from harness.core.foreign_files import lacking
+from harness.core.onnx_header import computes_in
 from harness.core.runtime import EXACT, formats, onnx_runtime
 from harness.recipes import describe
 from harness.recipes.checkpoint import WEIGHTS
@@ -38,6 +39,13 @@ Other sizes are tried in steps of the largest power of two that divides this one
 halves its latents three times.
 """
 _OTHER_SIZE = 16
+
+
+_FEWER = {
+    "float16": ("relaxed", "the file computes in float16, with 11 bits for a number"),
+    "int8": ("quantized", "the file computes with integers of 8 bits or fewer"),
+}
+"""Bits that a file computes in, to the tier of its values, and the reason."""
 
 
 def foreign_onnx_files(folder: Path) -> list[Path]:
@@ -96,6 +104,15 @@ def texts_of_files(
     if not components:
         msg = f"{root} has no ONNX file that can be tested: {'; '.join(notices)}"
         raise SuiteError(msg)
+    bits = {name: computes_in(one.source.path) for name, one in components.items()}
+    return _rendered(components, tables, bits), notices
+
+
+def _rendered(
+    components: Mapping[str, Component],
+    tables: Mapping[str, Mapping[str, str]],
+    bits: Mapping[str, str],
+) -> tuple[str, str]:
     symbols = symbols_of(*components.values())
     called: dict[str, str] = {}
     for component in components.values():
@@ -108,15 +125,39 @@ def texts_of_files(
             as_exported.append(f"{one.name}.{EXACT}")
         if one.own_format and any(made):
             converted[f"{one.name}.{GIVEN}"] = one.title
-    texts = render(
+    return render(
         "onnx_files",
         components=tables,
         sizes={symbol: _size(called.get(symbol, symbol)) for symbol in symbols},
         called=called,
         as_exported=as_exported,
+        fewer={name: _FEWER[said] for name, said in bits.items() if said},
+        is_pair=any("reference" in table for table in tables.values()),
         converted=converted,
     )
-    return texts, notices
+
+
+def texts_of_pair(before: Path, after: Path, folder: Path) -> tuple[str, str]:
+    """Return both TOML files that compare one ONNX file with the one before it.
+
+    Raises:
+        SuiteError: One is no ONNX file or lacks weights, or has an input that cannot
+            be drawn.
+
+    """
+    for path in (before, after):
+        if not path.is_file():
+            msg = f"{path} is no file: give two ONNX files, the one before first."
+            raise SuiteError(msg)
+    ((name, _),) = _named(after.parent, [after]).items()
+    component = _described(name, before)
+    _described(name, after)
+    files = {ONNX: after, "reference": before}
+    return _rendered(
+        {name: component},
+        {name: {key: path_from(folder, file) for key, file in files.items()}},
+        {name: computes_in(before) or computes_in(after)},
+    )
 
 
 def _found(folder: Path, patterns: Sequence[str]) -> list[Path]:

@@ -6,6 +6,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from harness.commands.init.checkpoint import texts_of_checkpoint
@@ -13,6 +14,7 @@ from harness.commands.init.onnx_files import (
     foreign_onnx_files,
     refuse_converted_alone,
     texts_of_files,
+    texts_of_pair,
 )
 from harness.commands.init.render import Choice
 from harness.core.errors import ParityError, SuiteError
@@ -48,10 +50,11 @@ def test_parity(check, parity):
 '''
 
 
-def write_suite(
+def write_suite(  # one for each choice of the user
     checkpoint: Path,
     folder: Path,
     *,
+    after: Path | None = None,
     force: bool = False,
     choice: Choice | None = None,
     on_notice: Callable[[str], None] = lambda _: None,
@@ -61,6 +64,7 @@ def write_suite(
     All files are written or none: they are written under other names first, and then
     renamed. `choice` says which variants run at first; left out, it is fp32 alone.
     `on_notice` receives a sentence about each surprise in the suite for the user.
+    If `after` is given, both are ONNX files, and it is compared with `checkpoint`.
 
     Raises:
         ParityError: `checkpoint` is no diffusers or transformers folder and has no ONNX
@@ -70,8 +74,9 @@ def write_suite(
     """
     _refuse_missing(checkpoint)
     refuse_converted_alone(checkpoint)
-    (suite, tolerances), notices = _texts(checkpoint, folder, choice)
-    _check_reads(checkpoint, folder, choice)
+    texts = partial(_texts, checkpoint, choice=choice, after=after)
+    (suite, tolerances), notices = texts(folder)
+    _check_reads(checkpoint, folder, texts)
     # This check is last, because --force cannot fix an error of the checkpoint.
     _refuse_written(folder, force=force)
     with writing(folder, "give another with --into"):
@@ -81,16 +86,23 @@ def write_suite(
     return written
 
 
+_Texts = tuple[tuple[str, str], list[str]]
+
+
 def _texts(
-    checkpoint: Path, folder: Path, choice: Choice | None
-) -> tuple[tuple[str, str], list[str]]:
+    checkpoint: Path, folder: Path, *, choice: Choice | None, after: Path | None
+) -> _Texts:
     """Return both TOML files, to be written to `folder`, and sentences for the user."""
+    if after is not None:
+        return texts_of_pair(checkpoint, after, folder), []
     if files := foreign_onnx_files(checkpoint):
         return texts_of_files(checkpoint, files, folder)
     return texts_of_checkpoint(checkpoint, folder, choice)
 
 
-def _check_reads(checkpoint: Path, folder: Path, choice: Choice | None) -> None:
+def _check_reads(
+    checkpoint: Path, folder: Path, made: Callable[[Path], _Texts]
+) -> None:
     """Refuse a suite that its own readers do not take, before it is in place.
 
     The suite is written for another folder and read there, with its tolerances.
@@ -101,7 +113,7 @@ def _check_reads(checkpoint: Path, folder: Path, choice: Choice | None) -> None:
     """
     with tempfile.TemporaryDirectory(prefix="parity-init-") as scratch:
         beside = Path(scratch).resolve()
-        texts, _ = _texts(checkpoint, beside, choice)
+        texts, _ = made(beside)
         for name, text in zip(_FILES, texts, strict=False):
             (beside / name).write_text(text, encoding="utf-8", newline="\n")
         try:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from harness.core.record import coverage_share
 from harness.core.text import count, few
+from harness.judge.foreign import has_pytorch
 from harness.report.html.failures import FailedCase
 from harness.report.html.section import Section
 from harness.report.html.table import Column, HtmlTable
@@ -104,14 +105,16 @@ def _tally(facts: RunFacts) -> str:
     states = [facts.state(record) for record in facts.requested]
     agree, skips = states.count(GOOD), states.count(QUIET)
     judged = len(states) - skips
-    sentence = f"{agree:,} of {count(judged, 'case')} agree with PyTorch"
+    by_pytorch = any(has_pytorch(record) for record in facts.requested)
+    whom = "PyTorch" if by_pytorch else "the ONNX file that is its reference"
+    sentence = f"{agree:,} of {count(judged, 'case')} agree with {whom}"
     if not judged:
         sentence = "Nothing was compared"
     elif agree == judged:
         sentence = (
             "The one case agrees" if judged == 1 else f"All {judged:,} cases agree"
         )
-        sentence += " with PyTorch"
+        sentence += f" with {whom}"
     sentence += stand_in_words(facts.requested)
     if gaps := sum(map(facts.by_gap, facts.requested)):
         sentence += f", {count(gaps, 'case')} only by a known gap"

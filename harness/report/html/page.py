@@ -18,6 +18,7 @@ from harness.core.shown import all_written, written
 from harness.core.text import FLOORS, few
 from harness.core.whole_file import write_whole
 from harness.engine.run_folder import picture_in
+from harness.judge.foreign import has_pytorch
 from harness.measure.pictures import GAP_PX
 from harness.report.html.charts import Chart
 from harness.report.html.failures import FailedCase, failures_of
@@ -63,6 +64,7 @@ class Page:
         failures: Every failure, the clearest first.
         since: Differences from the baseline; None without a baseline.
         since_table: Table of these changes; None where nothing changed.
+        has_floors: Whether a case was compared with PyTorch, which alone has floors.
 
     """
 
@@ -73,6 +75,7 @@ class Page:
     since: Diff | None
     since_table: HtmlTable | None
     sections: Sequence[Section]
+    has_floors: bool
 
     @property
     def groups(self) -> list[tuple[str, str, list[FailedCase]]]:
@@ -111,6 +114,7 @@ def page_of(facts: RunFacts) -> Page:
         since=facts.since,
         since_table=since_table(facts.since),
         sections=sections,
+        has_floors=any(map(has_pytorch, facts.requested)),
     )
 
 
@@ -135,7 +139,7 @@ def rendered(page: Page, folder: Path) -> str:
         pictures=pictures_in(page, folder),
         few=few,
         kinds=KINDS,
-        floors=FLOORS,
+        floors=FLOORS if page.has_floors else "",
         conditions=[*totals(page.since), *notes(page.since)] if page.since else (),
     )
 

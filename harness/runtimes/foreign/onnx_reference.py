@@ -1,4 +1,7 @@
-"""The stages of an ONNX file without a PyTorch model: the file is its own reference.
+"""The stages of an ONNX file without a PyTorch model.
+
+The reference is the file itself, or another file that the suite names, such as the file
+before an optimiser rewrote it. Values of one name are compared then.
 
 They run in a child process. ONNX Runtime runs the graph with every rewrite off, and the
 value of each node is recorded. There is no float64 run to measure noise floors with, so
@@ -9,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +20,7 @@ import onnx
 from msgspec import structs
 
 from harness.core.case import (
+    ANOTHER_FILE,
     ITSELF,
     Component,
     Device,
@@ -32,7 +37,7 @@ from harness.core.probes import Kind, Probe, load_probes, save_probes
 from harness.engine.export_files import MODEL, PROBES
 from harness.engine.store import Store
 from harness.measure.align import MASKED, GraphValue, wanted_values
-from harness.measure.name_map import match
+from harness.measure.name_map import Names, match
 from harness.measure.sensitivity import Run
 from harness.measure.trace import OUTPUT, TraceWriter, load_inputs
 from harness.runtimes.graph.onnx_graph import graph_values, makers_of, module_scope
@@ -77,15 +82,21 @@ class _Work(Stages):
 
     def graph(self, group: Group) -> Entry:
         """Return the file in the store, with its names and its own values."""
-        path = self.component.source.path
+        before = self.component.source.path
+        foreign = self.component.foreign
+        path = before if foreign is None or foreign.onnx is None else foreign.onnx
 
         def build(folder: Path) -> Mapping[str, object]:
             header = read_header(path)
             names = match(self.component, path.name, header.inputs, header.outputs)
             check_whole(path, "onnx", self.component.name)
             bring(path, "onnx", folder, MODEL)
-            structs.replace(names, by=ITSELF).save(folder)
-            save_probes(probes_of_file(folder / MODEL), folder / PROBES)
+            probes = probes_of_file(before)
+            if path != before:
+                probes = _found_in(folder / MODEL, probes, names)
+            by = ITSELF if path == before else ANOTHER_FILE
+            structs.replace(names, by=by).save(folder)
+            save_probes(probes, folder / PROBES)
             return {}
 
         return self.made("onnx", self.graph_key(group), build)
@@ -97,7 +108,8 @@ class _Work(Stages):
         self.say("recording", f"float32, {sample.id}")
         graph = self.graph(group)
         feeds = load_inputs(inputs, self.component)
-        wanted = wanted_values(load_probes(graph.file(PROBES))) if sample.layers else ()
+        found = wanted_values(load_probes(graph.file(PROBES))) if sample.layers else {}
+        wanted = [probe.name for probe in found.values()]
         with self._session(graph) as session:
             try:
                 one, two = session.run(feeds), session.run(feeds)
@@ -135,13 +147,34 @@ class _Work(Stages):
 
     def _session(self, graph: Entry) -> AbstractContextManager[Session]:
         check_artifact(graph)
+        path, foreign = graph.file(MODEL), self.component.foreign
+        if foreign is not None and foreign.onnx not in {
+            None,
+            self.component.source.path,
+        }:
+            path = self.component.source.path
+            check_whole(path, "onnx", self.component.name)
         plain = Device(
             threads=self.device.threads,
             device=self.device.device,
             hints=((OPTIMISATION, 0),),
         )
         outputs = [spec.name for spec in self.component.outputs]
-        return open_session(graph.file(MODEL), plain, outputs)
+        return open_session(path, plain, outputs)
+
+
+def _found_in(path: Path, probes: Sequence[Probe], names: Names) -> tuple[Probe, ...]:
+    """Return the probes of another file, each with the value of its name here.
+
+    An output has the name that the suite gives it.
+    """
+    graph = onnx.load(path, load_external_data=False).graph
+    here = {known: name for name, known in names.compared.items()}
+    made = {name: name for node in graph.node for name in node.output if name}
+    return tuple(
+        replace(probe, onnx=here.get(probe.name) or made.get(probe.name, ""))
+        for probe in probes
+    )
 
 
 def probes_of_file(path: Path) -> tuple[Probe, ...]:

@@ -8,6 +8,8 @@ import tomllib
 from pathlib import Path
 
 import jsonschema
+import numpy as np
+import onnx
 import pytest
 import torch
 from transformers import AutoConfig, AutoModelForQuestionAnswering
@@ -15,6 +17,7 @@ from transformers import AutoConfig, AutoModelForQuestionAnswering
 from harness.commands.init.render import first_runtimes
 from harness.commands.init.write import write_suite
 from harness.core.errors import ParityError, SuiteError
+from harness.core.onnx_header import computes_in
 from harness.core.runtime import runtimes
 from harness.core.settings import Settings
 from harness.judge.policy import Policy
@@ -549,3 +552,72 @@ def test_a_checkpoint_that_is_not_there_is_not_helped_by_force(
 def test_a_name_on_the_hub_is_told_where_it_goes(tmp_path):
     with pytest.raises(SuiteError, match=r'write `hub = "org/name-1\.5"` under'):
         write_suite(Path("org/name-1.5"), tmp_path)
+
+
+def of_kind(folder, kind):
+    """Write an ONNX file of one product, as a tool of that kind leaves it."""
+    make, numbers = onnx.helper.make_node, onnx.TensorProto
+    half = kind in {"float16", "bfloat16"}
+    name = {"float16": "FLOAT16", "bfloat16": "BFLOAT16"}.get(kind, "FLOAT")
+    nodes = {
+        "float16 weights": [
+            make("Cast", ["stored"], ["w"], to=numbers.FLOAT),
+            make("MatMul", ["x", "w"], ["y"]),
+        ],
+        "int8 weights": [
+            make("DequantizeLinear", ["stored", "scale"], ["w"]),
+            make("MatMul", ["x", "w"], ["y"]),
+        ],
+        "int8": [
+            make("QuantizeLinear", ["x", "scale"], ["q"]),
+            make("DequantizeLinear", ["q", "scale"], ["d"]),
+            make("MatMul", ["d", "w"], ["y"]),
+        ],
+        "casts": [
+            make("Cast", ["x"], ["h"], to=numbers.FLOAT16),
+            make("MatMul", ["h", "stored"], ["m"]),
+            make("Cast", ["m"], ["y"], to=numbers.FLOAT),
+        ],
+    }.get(kind, [make("MatMul", ["x", "w"], ["y"])])
+    dtype = np.int8 if kind == "int8 weights" else np.float16
+    held = {"stored": np.ones((4, 4), dtype), "scale": np.float32(0.1)}
+    tensors = [onnx.numpy_helper.from_array(np.asarray(v), k) for k, v in held.items()]
+    if kind in {"float32", "float16", "bfloat16", "int8"}:
+        what = getattr(numbers, name)
+        tensors.append(onnx.helper.make_tensor("w", what, [4, 4], [1.0] * 16))
+    ends = [
+        onnx.helper.make_tensor_value_info(
+            one, getattr(numbers, name if half else "FLOAT"), ["n", 4]
+        )
+        for one in "xy"
+    ]
+    graph = onnx.helper.make_graph(nodes, "g", ends[:1], ends[1:], tensors)
+    made = onnx.helper.make_model(graph, ir_version=9)
+    onnx.save(made, folder / "net.onnx")
+    return folder / "net.onnx"
+
+
+@pytest.mark.parametrize(
+    ("kind", "computes"),
+    [
+        ("float32", ""),
+        ("float16 weights", ""),
+        ("int8 weights", ""),
+        ("float16", "float16"),
+        ("bfloat16", "float16"),
+        ("casts", "float16"),
+        ("int8", "int8"),
+    ],
+)
+def test_what_a_file_computes_in_is_read_from_it(kind, computes, tmp_path):
+    assert computes_in(of_kind(tmp_path, kind)) == computes
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16", "int8"])
+def test_the_bound_of_a_file_alone_follows_from_what_it_stores(kind, tmp_path):
+    (root := tmp_path / "files").mkdir()
+    of_kind(root, kind)
+    suite = suite_of(root, tmp_path)
+    bounds = {rule_of(suite, case).tolerance.sqnr_db for case in suite.cases}
+
+    assert bounds == {{"float32": 80.0, "float16": 35.0, "int8": 9.0}[kind]}
