@@ -101,6 +101,22 @@ def _of_neighbours(feeds: Mapping[str, Arrays], name: str) -> Iterator[Form]:
         yield Form(
             words=f"with {name!r} of the sample {where}: {why}", inputs=neighbour
         )
+
+        def shared(
+            sample: str, neighbour: Callable[[str], Arrays | None] = neighbour
+        ) -> Arrays | None:
+            """Return one number for the whole batch: an app has one timestep."""
+            found = neighbour(sample)
+            value = None if found is None else found[name]
+            if value is None or value.ndim != 1 or not value.size:
+                return None
+            return {name: np.full_like(value, value[0])}
+
+        yield Form(
+            words=f"with {name!r} of the sample {where}, one number for the batch: "
+            f"{why}",
+            inputs=shared,
+        )
     if all(_is_count(values[name]) for values in feeds.values()):
         for step, more in ((1, "more"), (-1, "less")):
             yield Form(
