@@ -27,7 +27,7 @@ name."""
 
 _NEVER_REWRITTEN = (
     *("epsilon", "GELU's form", "dilations", "mode"),
-    "the cubic coefficient",
+    *("the cubic coefficient", "select_last_index", "training mode"),
 )
 """Attributes that no rewrite changes."""
 

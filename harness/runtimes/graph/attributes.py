@@ -87,13 +87,15 @@ def attributes_told(probes: Sequence[Probe], graph: onnx.GraphProto) -> Iterator
     constants = small_constants(graph, _LARGEST_CONSTANT)
     makers = makers_of(graph)
     values = value_names(probes)
+    named = {probe.name: probe for probe in probes}
     for probe in probes:
         if probe.name not in values:
             continue
         nodes = nodes_of(probe, makers, values)
         part = _Part(nodes, constants)
-        rule = _RULES.get(probe.op.removeprefix("aten.").partition(".")[0])
-        told = rule(part, dict(probe.settings)) if rule else ()
+        rule = _RULES.get(_short_name(probe))
+        settings = {**dict(probe.settings), _PADDED: _padded_before(probe, named)}
+        told = rule(part, settings) if rule else ()
         for name, there, here in told:
             if there is not None and here is not None and not _equal(there, here):
                 words = f"{name} is {_short(there)} in the graph, {_short(here)} in"
@@ -101,6 +103,40 @@ def attributes_told(probes: Sequence[Probe], graph: onnx.GraphProto) -> Iterator
         for kind in [node.op_type for node in nodes if node.op_type in _RANDOM]:
             words = f"the graph draws random numbers there: {kind}"
             yield Told(probe=probe, name="random", words=words)
+
+
+_PADDED = "padded before"
+"""Key of the settings of a padding in front of an operator, or None."""
+
+
+def _short_name(probe: Probe) -> str:
+    return probe.op.removeprefix("aten.").partition(".")[0]
+
+
+def _padded_before(probe: Probe, named: Mapping[str, Probe]) -> object:
+    """Return how much the operator in front pads, from the last axis on."""
+    before = named.get(probe.arguments[0][1]) if probe.arguments else None
+    if before is None or _short_name(before) not in {"pad", "constant_pad_nd"}:
+        return None
+    return dict(before.settings).get("pad")
+
+
+def of_training(graph: onnx.GraphProto) -> Iterator[tuple[onnx.NodeProto, str]]:
+    """Yield each node that computes as in training, with a message."""
+    constants = small_constants(graph, 1)
+    for node in graph.node:
+        said = {a.name: a.i for a in node.attribute}
+        if node.op_type == "BatchNormalization" and said.get("training_mode"):
+            words = "its BatchNormalization takes the statistics of the batch"
+        elif node.op_type == "Dropout" and any(
+            bool(constants[name].item())
+            for name in node.input[2:3]
+            if name in constants
+        ):
+            words = "its Dropout sets random values to 0"
+        else:
+            continue
+        yield node, f"the file was exported in training mode: {words}"
 
 
 def value_names(probes: Sequence[Probe]) -> dict[str, str]:
@@ -170,6 +206,13 @@ def _convolution(part: _Part, told: Mapping[str, Any]) -> Found:
         yield name, there, _repeated(told.get(key), there)
     pads = part.said(kinds, "pads", None)
     padding = told.get("padding")
+    automatic = part.said(kinds, "auto_pad", "NOTSET")
+    if automatic in {"SAME_UPPER", "SAME_LOWER"} and isinstance(padding, list):
+        made = _pads_of(part, str(automatic))
+        if made is None:  # they depend on the size of the picture
+            yield "auto_pad", automatic, f"padding {padding}"
+            return
+        pads = made
     mode = part.said(("Pad",), "mode", "constant")
     inside = isinstance(pads, list) and any(pads)
     own = padding == "same" or (isinstance(padding, list) and any(padding))
@@ -178,9 +221,47 @@ def _convolution(part: _Part, told: Mapping[str, Any]) -> Found:
         # operator does not pad, such a node is of an operator before it.
         yield "padding's mode", mode, "constant"
         return
-    if isinstance(pads, list) and isinstance(padding, list):
-        pads = pads[: len(pads) // 2]
-        yield "padding", pads, _repeated(padding, pads)
+    before = told[_PADDED]
+    if isinstance(pads, list) and isinstance(before, list) and mode is None:
+        due = _folded(before, padding, len(pads) // 2)
+        yield "padding", pads, due
+    elif isinstance(pads, list) and isinstance(padding, list):
+        half = len(pads) // 2
+        pads = pads[:half] if pads[:half] == pads[half:] else pads
+        due = _repeated(padding, pads[:half])
+        yield "padding", pads, due if len(pads) == half else [*due, *due]
+
+
+def _pads_of(part: _Part, automatic: str) -> list[int] | None:
+    """Return the padding that makes the output as large as the input; None if unknown.
+
+    It is known where the kernel moves by one place at a time.
+    """
+    kinds = ("Conv",)
+    kernel = part.said(kinds, "kernel_shape", None)
+    steps = part.said(kinds, "strides", None) or [1]
+    if not isinstance(kernel, list) or not isinstance(steps, list) or max(steps) > 1:
+        return None
+    told = part.said(kinds, "dilations", None)
+    gaps = told if isinstance(told, list) else [1] * len(kernel)
+    total = [gap * (size - 1) for gap, size in zip(gaps, kernel, strict=True)]
+    small = [one // 2 for one in total]
+    large = [one - less for one, less in zip(total, small, strict=True)]
+    return [*small, *large] if automatic == "SAME_UPPER" else [*large, *small]
+
+
+def _folded(before: Sequence[int], padding: object, axes: int) -> list[int]:
+    """Return pads of a convolution that a padding in front of it was folded into."""
+    own = list(padding) if isinstance(padding, list) else [0]
+    own = own * axes if len(own) == 1 else own
+    sides = [*before, *[0] * (2 * axes - len(before))]
+    begin, end = sides[0 : 2 * axes : 2][::-1], sides[1 : 2 * axes : 2][::-1]
+    return [one + more for one, more in zip([*begin, *end], own * 2, strict=True)]
+
+
+def _first_of_equal(part: _Part, _told: Mapping[str, Any]) -> Found:
+    kinds = ("ArgMax", "ArgMin")
+    yield "select_last_index", part.said(kinds, "select_last_index", 0), 0
 
 
 def _repeated(value: object, there: object) -> object:
@@ -294,6 +375,8 @@ _RULES: dict[str, Callable[[_Part, Mapping[str, Any]], Found]] = {
     "softmax": _softmax,
     "_softmax": _softmax,
     "gelu": _gelu,
+    "argmax": _first_of_equal,
+    "argmin": _first_of_equal,
     "scaled_dot_product_attention": _attention,
     **{f"upsample_nearest{axes}d": _Resize("nearest") for axes in (1, 2, 3)},
     "upsample_linear1d": _Resize("linear"),

@@ -35,7 +35,7 @@ from harness.measure.weight_kinds import (
     Difference,
     difference,
 )
-from harness.runtimes.graph.attributes import attributes_told
+from harness.runtimes.graph.attributes import attributes_told, of_training
 from harness.runtimes.graph.onnx_graph import makers_of, nodes_between, tensors_of
 from harness.runtimes.pytorch.program import WRAPPER, own_path
 from harness.runtimes.pytorch.weights import of_recurrent
@@ -210,17 +210,34 @@ def check_graph(
         "differing": len(differing),
         "kinds": dict(Counter(one.found.kind for one in differing)),
         "weights": [one.to_json() for one in differing[:NAMED]],
-        "attributes": [
-            {
-                "probe": told.probe.name,
-                "module": told.probe.module,
-                "op": told.probe.op,
-                "name": told.name,
-                "words": told.words,
-            }
-            for told in attributes_told(list(_told(module, probes)), graph)
-        ],
+        "attributes": _attributes(module, probes, graph),
     }
+
+
+def _attributes(
+    module: nn.Module, probes: Sequence[Probe], graph: onnx.GraphProto
+) -> list[dict[str, str]]:
+    """Return the attributes that differ from the module's, as JSON."""
+    found = [
+        {
+            "probe": told.probe.name,
+            "module": told.probe.module,
+            "op": told.probe.op,
+            "name": told.name,
+            "words": told.words,
+        }
+        for told in attributes_told(list(_told(module, probes)), graph)
+    ]
+    return found + [
+        {
+            "probe": node.output[0],
+            "module": node.name,
+            "op": node.op_type,
+            "name": "training mode",
+            "words": words,
+        }
+        for node, words in of_training(graph)
+    ]
 
 
 _SETTINGS = {
