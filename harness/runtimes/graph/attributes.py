@@ -94,7 +94,10 @@ def attributes_told(probes: Sequence[Probe], graph: onnx.GraphProto) -> Iterator
         nodes = nodes_of(probe, makers, values)
         part = _Part(nodes, constants)
         rule = _RULES.get(_short_name(probe))
-        settings = {**dict(probe.settings), _PADDED: _padded_before(probe, named)}
+        settings = {
+            **dict(probe.settings),
+            _PADDED: _padded_before(probe, named, values),
+        }
         told = rule(part, settings) if rule else ()
         for name, there, here in told:
             if there is not None and here is not None and not _equal(there, here):
@@ -113,11 +116,19 @@ def _short_name(probe: Probe) -> str:
     return probe.op.removeprefix("aten.").partition(".")[0]
 
 
-def _padded_before(probe: Probe, named: Mapping[str, Probe]) -> object:
-    """Return how much the operator in front pads, from the last axis on."""
+def _padded_before(
+    probe: Probe, named: Mapping[str, Probe], values: Mapping[str, str]
+) -> object:
+    """Return how much the operator in front pads, from the last axis on.
+
+    It is empty if that operator pads nothing or has a value of its own in the graph,
+    and None if it is not known.
+    """
     before = named.get(probe.arguments[0][1]) if probe.arguments else None
-    if before is None or _short_name(before) not in {"pad", "constant_pad_nd"}:
-        return None
+    if before is None:
+        return [] if probe.arguments else None
+    if _short_name(before) not in {"pad", "constant_pad_nd"} or before.name in values:
+        return []
     return dict(before.settings).get("pad")
 
 
@@ -204,7 +215,7 @@ def _convolution(part: _Part, told: Mapping[str, Any]) -> Found:
     for name, key in (("strides", "stride"), ("dilations", "dilation")):
         there = part.said(kinds, name, None)
         yield name, there, _repeated(told.get(key), there)
-    pads = part.said(kinds, "pads", None)
+    pads: object = part.said(kinds, "pads", None)
     padding = told.get("padding")
     automatic = part.said(kinds, "auto_pad", "NOTSET")
     if automatic in {"SAME_UPPER", "SAME_LOWER"} and isinstance(padding, list):
@@ -222,14 +233,15 @@ def _convolution(part: _Part, told: Mapping[str, Any]) -> Found:
         yield "padding's mode", mode, "constant"
         return
     before = told[_PADDED]
-    if isinstance(pads, list) and isinstance(before, list) and mode is None:
-        due = _folded(before, padding, len(pads) // 2)
-        yield "padding", pads, due
-    elif isinstance(pads, list) and isinstance(padding, list):
-        half = len(pads) // 2
-        pads = pads[:half] if pads[:half] == pads[half:] else pads
-        due = _repeated(padding, pads[:half])
-        yield "padding", pads, due if len(pads) == half else [*due, *due]
+    if not isinstance(pads, list) or not isinstance(padding, list):
+        return
+    half = len(pads) // 2
+    due = _folded(before if isinstance(before, list) else [], padding, half)
+    if mode is not None or before is None:  # the padding in front is not known
+        pads, due = pads[:half], _folded([], padding, half)[:half]
+    if pads[:half] == pads[half:] and due[:half] == due[half:]:
+        pads, due = pads[:half], due[:half]  # both sides alike, as PyTorch says it
+    yield "padding", pads, due
 
 
 def _pads_of(part: _Part, automatic: str) -> list[int] | None:
