@@ -11,8 +11,9 @@ from pathlib import Path
 from harness.core.errors import StoreError
 from harness.core.received import DamagedError, read_json
 
-Setting = float | str | bool | list[int] | None
-"""The value of an operator's constant argument."""
+Setting = int | float | str | bool | list[int] | None
+"""The value of an operator's constant argument. A whole number stays one when it is
+read: an axis is an index, and a number of groups divides."""
 
 
 class Kind(StrEnum):
