@@ -12,7 +12,11 @@ from harness.core.errors import StoreError
 from harness.core.received import DamagedError, read_json
 
 Setting = int | float | str | bool | list[int] | None
-"""The value of an operator's constant argument; infinities and NaN are text."""
+"""The value of an operator's constant argument; infinities and NaN are text.
+
+A whole number stays one when it is read: an axis is an index, and a number of groups
+divides.
+"""
 
 
 class Kind(StrEnum):

@@ -6,6 +6,7 @@ This module reads only records, so a run can be judged again at any time.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -46,7 +47,11 @@ from harness.judge.rewritten_values import (
 from harness.judge.self_error import Own, own_errors, own_words, refusals
 from harness.judge.tolerance import FULL_PRECISION, Tolerance, first_tier, first_tiers
 from harness.judge.value import JudgedRow, judge, max_floors
+from harness.measure.error_patterns.observed import NOISE
 from harness.measure.metrics import TUNED
+
+_FIGURES = re.compile(r"[-+]?\d[\d.,e+-]*")
+"""What differs between two messages of one kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,11 +141,25 @@ class CaseVerdict:
 
     @property
     def looks(self) -> str:
-        """Error pattern of the first divergence, of its local error if measured."""
+        """Error pattern of the first divergence, of its local error if measured.
+
+        A pattern of the layer that is another one in another sample that is off is not
+        said. A specific pattern of the layer is better than noise of the operator.
+        """
         if self.first is None:
             return ""
         own = [j.row for j in self.origins if j.row.probe == self.first.row.probe]
-        return next((row.looks for row in (*own, self.first.row) if row.looks), "")
+        found = [row.looks for row in own if row.looks]
+        layer = self.first.row.looks
+        kinds = {
+            _FIGURES.sub("", judged.row.looks)
+            for judged in self.rows
+            if judged.row.probe == self.first.row.probe and judged.row.looks
+            if not judged.verdict.passed
+        }
+        if layer and kinds <= {_FIGURES.sub("", layer)}:
+            found.append(layer)
+        return min(found, key=lambda words: words.startswith(NOISE), default="")
 
     @property
     def usage(self) -> float:

@@ -26,8 +26,8 @@ _BY_NAME = (*_NEVER_ALGEBRA, "another", "transposed", "moved")
 name."""
 
 _NEVER_REWRITTEN = (
-    *("epsilon", "GELU's form", "dilations", "mode", "training mode"),
-    "the cubic coefficient",
+    *("epsilon", "GELU's form", "dilations", "mode"),
+    *("the cubic coefficient", "select_last_index", "training mode"),
 )
 """Attributes that no rewrite changes."""
 

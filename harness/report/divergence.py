@@ -14,6 +14,7 @@ from harness.core.text import INDENT, WIDTH, count, cut, few, in_floors, operato
 from harness.judge.case import CaseVerdict
 from harness.judge.pipeline import app_causes
 from harness.judge.value import JudgedRow
+from harness.measure.error_patterns.observed import RIGHT
 from harness.report.run_facts import BAD, RunFacts
 
 ON_THE_WAY = (LAYERS, LATENTS)
@@ -193,7 +194,21 @@ def _local_error(shown: CaseVerdict, first: JudgedRow) -> str:
             if local == _floors(first):
                 return "all of it is local error"
             return f"local error {local}"
-    return "propagated error: no operator causes it alone"
+    return "propagated error" if shown.origins else _largest_local(shown)
+
+
+def _largest_local(shown: CaseVerdict) -> str:
+    """Return the largest local error of a case in which no operator fails alone.
+
+    A bound in decibels may pass an operator whose error in floors is large.
+    """
+    floors = {
+        judged.row.comparison.floor_multiple or 0.0: judged for judged in shown.alone
+    }
+    if (most := max(floors, default=0.0)) <= RIGHT:
+        return "propagated error: no operator causes it alone"
+    worst = floors[most]
+    return f"largest local error {in_floors(most)}, at {place_of(worst.row)}"
 
 
 def _own_facts(first: JudgedRow, checks: Iterable[CaseVerdict]) -> Iterator[str]:

@@ -32,8 +32,8 @@ def explains(
 
     Every pattern that is claimed is held to this. What is left must be a small part of
     the error: `share` of it, or up to a tenth where that is within `noise`. A few very
-    large errors outweigh all others in a root mean square, so the others must also be
-    explained without them.
+    large errors outweigh all others in a root mean square, so of the usual errors alone
+    a tenth may be left at most.
     """
     whole = rms(error)
     if rms(left) > max(share * whole, min(noise, _SMALL_PART * whole)):
@@ -43,7 +43,7 @@ def explains(
     if not off.any():
         return bool(whole)
     usual = off & (size <= _WILD * float(np.median(size[off])))
-    return rms(left[usual]) <= max(share * rms(error[usual]), noise)
+    return rms(left[usual]) <= max(_SMALL_PART * rms(error[usual]), noise)
 
 
 def usual_size(values: np.ndarray) -> float:

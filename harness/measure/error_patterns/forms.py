@@ -222,12 +222,47 @@ def _sum_forms(
             for step in (1, -1):
                 words = f"what is added is shifted by one along axis {axis}"
                 yield f"{words}: a position late", term + np.roll(rest, step, axis)
+        yield from _other_constant(name, term, rest, actual)
         power = float(np.sum(term * term))
         if power:
             factor = float(np.sum(term * (actual - rest))) / power
             words = f"{name} is scaled by {factor:.5g} before it is added"
             if min(abs(factor), abs(factor - 2)) > _KNOWN:  # not missing and not twice
                 yield words, rest + factor * term
+
+
+def _other_constant(
+    name: str, term: np.ndarray, rest: np.ndarray, actual: np.ndarray
+) -> Iterator[Form]:
+    """Yield a sum with another constant: one that each item of a batch gets."""
+    if len(rest) < 2 or np.ptp(rest, axis=0).max() > _KNOWN * rms(rest):  # noqa: PLR2004
+        return
+    power = float(np.sum(rest * rest))
+    if power:
+        factor = float(np.sum(rest * (actual - term))) / power
+        words = f"the constant that is added to {name} is {factor:.5g} times PyTorch's"
+        yield words, term + factor * rest
+    held = np.mean(actual - term, axis=0, keepdims=True)
+    yield f"another constant is added to {name}", term + held
+
+
+def _root_forms(
+    it: Operation, expected: np.ndarray, _actual: np.ndarray
+) -> Iterator[Form]:
+    """Yield a root whose argument has no epsilon, or with one outside."""
+    x = it.tensor("self", "input")
+    if x is None or x.shape != expected.shape:
+        return
+    sign = -0.5 if it.op == "rsqrt" else 0.5
+    for eps in _EPSILONS:
+        bare = x - eps
+        if not eps or (bare < 0).any():
+            continue
+        yield f"epsilon {eps:g} is not under the root", bare**sign
+        for outside in _EPSILONS:
+            if outside and sign > 0:
+                words = f"epsilon is {outside:g} outside the root, not {eps:g} under it"
+                yield words, np.sqrt(bare) + outside
 
 
 def _resize_forms(
@@ -430,6 +465,8 @@ _FORMS: Mapping[str, Callable[[Operation, np.ndarray, np.ndarray], Iterator[Form
     "matmul": _matmul_forms,
     "bmm": _matmul_forms,
     "add": _sum_forms,
+    "sqrt": _root_forms,
+    "rsqrt": _root_forms,
     "upsample_nearest2d": _resize_forms,
     "mul": _product_forms,
     "linear": linear_forms,

@@ -152,6 +152,13 @@ class Seen:
         return max(known, min(_SMALL * rms(self.error), self.slight)) if known else 0.0
 
     @cached_property
+    def _nearly(self) -> float:
+        """The root mean square up to which the whole value agrees with another."""
+        known = RIGHT * self.floor
+        nearly = max(known, _SMALL * rms(self.error)) if known else 0.0
+        return max(nearly, _ROUNDING * usual_size(self.expected))
+
+    @cached_property
     def slight(self) -> float:
         """A ten-thousandth of the usual size of the value.
 
@@ -173,7 +180,7 @@ class Seen:
 
     @cached_property
     def _noise(self) -> float:
-        return max(self.right, _ROUNDING * usual_size(self.expected))
+        return max(RIGHT * self.floor, _ROUNDING * usual_size(self.expected))
 
     @cached_property
     def _enough(self) -> tuple[float, float]:
@@ -189,7 +196,7 @@ class Seen:
             return False
         if one.shape != self.error.shape:  # a part of the value, or it is sorted
             return True
-        return explains(one - two, self.error, _FEW, enough)
+        return explains(one - two, self.error, _FEW, self._noise)
 
     def maps(
         self,

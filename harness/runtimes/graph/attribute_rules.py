@@ -193,10 +193,21 @@ def _convolution(part: Part, told: Mapping[str, Any]) -> Found:
         yield "output padding", outer, here
 
 
+PADDED = "padded before"
+"""Key of how much the operator in front pads, from the last axis on. It is empty if
+that operator pads nothing or has a value of its own, and None if it is not known."""
+
+
 def _padding(part: Part, kinds: Sequence[str], told: Mapping[str, Any]) -> Found:
-    pads = part.said(kinds, "pads", None)
+    pads: object = part.said(kinds, "pads", None)
     padding = told.get("padding")
     padding = [int(padding)] if isinstance(padding, int | float) else padding
+    automatic = part.said(kinds, "auto_pad", "NOTSET")
+    if automatic in {"SAME_UPPER", "SAME_LOWER"} and isinstance(padding, list):
+        pads = _pads_of(part, kinds, str(automatic))
+        if pads is None:  # they depend on the size of the picture
+            yield "auto_pad", automatic, f"padding {padding}"
+            return
     mode = part.said(("Pad",), "mode", "constant")
     inside = isinstance(pads, list) and any(pads)
     own = padding == "same" or (isinstance(padding, list) and any(padding))
@@ -205,9 +216,47 @@ def _padding(part: Part, kinds: Sequence[str], told: Mapping[str, Any]) -> Found
         # operator does not pad, such a node is of an operator before it.
         yield "padding's mode", mode, "constant"
         return
-    if isinstance(pads, list) and isinstance(padding, list):
-        pads = pads[: len(pads) // 2]
-        yield "padding", pads, _repeated(padding, pads)
+    if not isinstance(pads, list) or not isinstance(padding, list):
+        return
+    half = len(pads) // 2
+    # A pool may have rounded its size up by its pads, and a transposed convolution
+    # takes its pads away: only a convolution has a padding in front folded in.
+    before = told.get(PADDED) if part.node(("Conv",)) and "Conv" in kinds else None
+    if mode is not None or before is None:
+        yield "padding", pads[:half], _repeated(padding, pads[:half])
+        return
+    own_pads = list(_repeated(padding, pads[:half]))  # type: ignore[call-overload]  # a list
+    if len(own_pads) != half:
+        return
+    due = _folded(before, own_pads)
+    if pads[:half] == pads[half:] and due[:half] == due[half:]:
+        pads, due = pads[:half], due[:half]  # both sides alike, as PyTorch says it
+    yield "padding", pads, due
+
+
+def _pads_of(part: Part, kinds: Sequence[str], automatic: str) -> list[int] | None:
+    """Return the padding that makes the output as large as the input; None if unknown.
+
+    It is known where the kernel moves by one place at a time.
+    """
+    kernel = part.said(kinds, "kernel_shape", None)
+    steps = part.said(kinds, "strides", None) or [1]
+    if not isinstance(kernel, list) or not isinstance(steps, list) or max(steps) > 1:
+        return None
+    told = part.said(kinds, "dilations", None)
+    gaps = told if isinstance(told, list) else [1] * len(kernel)
+    total = [gap * (size - 1) for gap, size in zip(gaps, kernel, strict=True)]
+    small = [one // 2 for one in total]
+    large = [one - less for one, less in zip(total, small, strict=True)]
+    return [*small, *large] if automatic == "SAME_UPPER" else [*large, *small]
+
+
+def _folded(before: Sequence[int], own: Sequence[int]) -> list[int]:
+    """Return pads of a convolution that a padding in front of it was folded into."""
+    axes = len(own)
+    sides = [*before, *[0] * (2 * axes - len(before))]
+    begin, end = sides[0 : 2 * axes : 2][::-1], sides[1 : 2 * axes : 2][::-1]
+    return [one + more for one, more in zip([*begin, *end], [*own] * 2, strict=True)]
 
 
 def _pool(part: Part, told: Mapping[str, Any]) -> Found:

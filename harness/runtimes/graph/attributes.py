@@ -17,7 +17,7 @@ import onnx
 
 from harness.core.probes import Probe
 from harness.measure.align import wanted_values
-from harness.runtimes.graph.attribute_rules import EPSILON, RULES, Part
+from harness.runtimes.graph.attribute_rules import EPSILON, PADDED, RULES, Part
 from harness.runtimes.graph.onnx_graph import (
     makers_of,
     nodes_between,
@@ -66,14 +66,17 @@ def attributes_told(probes: Sequence[Probe], model: onnx.ModelProto) -> Iterator
     values = value_names(probes)
     ranks = _Ranks(model)
     rooted = {name for p in probes if _op(p) in {"rsqrt", "sqrt"} for name in p.parents}
+    named = {probe.name: probe for probe in probes}
     for probe in probes:
         if probe.name not in values:
             continue
         nodes = nodes_of(probe, makers, values)
         rule = RULES.get(_op(probe))
-        told = (
-            rule(Part(nodes, constants, ranks.of), dict(probe.settings)) if rule else ()
-        )
+        settings = {
+            **dict(probe.settings),
+            PADDED: _padded_before(probe, named, values),
+        }
+        told = rule(Part(nodes, constants, ranks.of), settings) if rule else ()
         for name, there, here in told:
             if there is not None and here is not None and not _equal(there, here):
                 # What is added before a root is the epsilon of a norm.
@@ -88,6 +91,31 @@ def attributes_told(probes: Sequence[Probe], model: onnx.ModelProto) -> Iterator
 
 def _op(probe: Probe) -> str:
     return probe.op.removeprefix("aten.").partition(".")[0]
+
+
+def _padded_before(
+    probe: Probe, named: Mapping[str, Probe], values: Mapping[str, str]
+) -> object:
+    """Return how much the operator in front pads, from the last axis on.
+
+    It is empty if that operator pads nothing or has a value of its own in the graph,
+    and None if it is not known.
+    """
+    before = named.get(probe.arguments[0][1]) if probe.arguments else None
+    if before is None:
+        return [] if probe.arguments else None
+    if _op(before) not in {"pad", "constant_pad_nd"} or before.name in values:
+        return []
+    return dict(before.settings).get("pad")
+
+
+def left_in_training(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Yield each Dropout that sets random values to 0, as it does in training."""
+    constants = small_constants(graph, 1)
+    for node in graph.node:
+        modes = [constants[name] for name in node.input[2:3] if name in constants]
+        if node.op_type == "Dropout" and any(bool(mode.item()) for mode in modes):
+            yield node
 
 
 class _Ranks:

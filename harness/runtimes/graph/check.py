@@ -35,7 +35,7 @@ from harness.measure.weight_kinds import (
     Difference,
     difference,
 )
-from harness.runtimes.graph.attributes import attributes_told
+from harness.runtimes.graph.attributes import attributes_told, left_in_training
 from harness.runtimes.graph.module_settings import with_settings
 from harness.runtimes.graph.onnx_graph import makers_of, nodes_between, tensors_of
 from harness.runtimes.pytorch.program import (
@@ -217,17 +217,34 @@ def check_graph(
         "differing": len(differing),
         "kinds": dict(Counter(one.found.kind for one in differing)),
         "weights": [one.to_json() for one in differing[:NAMED]],
-        "attributes": [
-            {
-                "probe": told.probe.name,
-                "module": told.probe.module,
-                "op": told.probe.op,
-                "name": told.name,
-                "words": told.words,
-            }
-            for told in attributes_told(list(with_settings(module, probes)), model)
-        ],
+        "attributes": _attributes(module, probes, model),
     }
+
+
+def _attributes(
+    module: nn.Module, probes: Sequence[Probe], model: onnx.ModelProto
+) -> list[dict[str, str]]:
+    """Return the attributes that differ from the module's, as JSON."""
+    found = [
+        {
+            "probe": told.probe.name,
+            "module": told.probe.module,
+            "op": told.probe.op,
+            "name": told.name,
+            "words": told.words,
+        }
+        for told in attributes_told(list(with_settings(module, probes)), model)
+    ]
+    return found + [
+        {
+            "probe": node.output[0],
+            "module": node.name,
+            "op": node.op_type,
+            "name": "training mode",
+            "words": "the file was exported in training mode: its Dropout is left in",
+        }
+        for node in left_in_training(model.graph)
+    ]
 
 
 EQUAL, ELSEWHERE = "equal", "elsewhere"

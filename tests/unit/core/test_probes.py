@@ -37,3 +37,17 @@ def test_an_unknown_kind_is_not_read(tmp_path):
 
     with pytest.raises(StoreError, match="guess"):
         load_probes(tmp_path / "probes.json")
+
+
+def test_a_whole_number_of_an_operator_stays_one_when_it_is_read(tmp_path):
+    settings = (("dim", -1), ("num_groups", 8), ("eps", 1.0), ("causal", True))
+    save_probes(
+        [Probe(name="a", position=0, kind=Kind.COMPUTE, settings=settings)],
+        tmp_path / "p",
+    )
+
+    (read,) = load_probes(tmp_path / "p")
+
+    assert [(n, type(v)) for n, v in read.settings] == [
+        (n, type(v)) for n, v in settings
+    ]

@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from harness.core.outcome import Outcome
-from harness.core.record import LAYERS, OUTPUTS, coverage_share
+from harness.core.record import ISOLATED, LAYERS, OUTPUTS, coverage_share
 from harness.judge.case import judge_case, skipped
 from harness.judge.known_gaps import Gap
 from harness.judge.value import floors_of, max_floors
@@ -281,3 +281,21 @@ def test_a_gap_of_one_sample_hides_no_other_failure_of_another_sample(judged):
     # It is what the NaN of its own sample costs.
     rows = (lost, output(99))
     assert judged(record(*rows), OUTPUTS, [gap]).outcome is Outcome.GAP
+
+
+def test_a_pattern_that_is_another_one_in_another_sample_is_not_said(judged):
+    one, two, three = (row("a", 90, sample=f"s-{at}") for at in range(3))
+    said = "everything is 1.4 times what it should be"
+    alike = replace(two, looks="everything is 1.5 times what it should be")
+    apart = replace(three, looks="values are cut off at 3")
+
+    assert judged(record(replace(one, looks=said), alike)).looks == said
+    assert judged(record(replace(one, looks=said), apart)).looks == ""
+
+
+def test_a_pattern_of_the_layer_is_better_than_noise_of_the_operator(judged):
+    noise = "spread like noise, 1.0e-03 of the values: more than float32 rounds"
+    layer = replace(row("a", 90), looks="values are cut off at 3")
+    alone = replace(row("a", 90, what=ISOLATED), looks=noise)
+
+    assert judged(record(layer, alone)).looks == "values are cut off at 3"

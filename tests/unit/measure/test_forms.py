@@ -222,3 +222,40 @@ def test_operands_that_fit_no_form_describe_nothing(it, right):
     wrong = right.numpy() * 1.5 + 0.25
 
     assert isinstance(error_pattern(right.numpy(), wrong, FLOOR, it.op, it=it), str)
+
+
+VARIANCE = torch.rand(4, 16, 1, generator=G) * 1e-4
+
+
+@pytest.mark.parametrize(
+    ("actual", "words"),
+    [
+        (VARIANCE.sqrt(), "epsilon 1e-05 is not under the root"),
+        (VARIANCE.sqrt() + 1e-3, "epsilon is 0.001 outside the root, not 1e-05 under"),
+    ],
+)
+def test_an_epsilon_that_is_not_under_a_root_is_found(actual, words):
+    under = VARIANCE + 1e-5
+    it = operation("sqrt", {"self": under})
+
+    found = error_pattern(under.sqrt().numpy(), actual.numpy(), FLOOR, "sqrt", it=it)
+
+    assert found.startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda c: c * 1.1, "the constant that is added to self_1 is 1.1 times"),
+        (lambda c: c.flip(-1).square(), "another constant is added to self_1"),
+    ],
+)
+def test_another_constant_that_is_no_parameter_is_found(change, words):
+    x = torch.randn(2, 10, 16, generator=G)
+    constant = torch.linspace(0, 1, 16)
+    it = operation("add", {"self": x})
+    right, wrong = x + constant, x + change(constant)
+
+    found = error_pattern(right.numpy(), wrong.numpy(), FLOOR, "add", it=it)
+
+    assert found.startswith(words)

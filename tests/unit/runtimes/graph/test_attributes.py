@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from harness.core.probes import load_probes
 from harness.engine.export_files import MODEL, PROBES
-from harness.runtimes.graph import attribute_rules
+from harness.runtimes.graph import attribute_rules, attributes
 from harness.runtimes.graph.attributes import differing_attributes
 from tests.unit import nets
 
@@ -224,3 +224,86 @@ def test_factors_of_an_added_bias_are_not_the_scale_of_attention():
 def attention(nodes, constants):
     rule = attribute_rules.RULES["scaled_dot_product_attention"]
     return rule(attribute_rules.Part(nodes, constants), {"scale": 0.5})
+
+
+class Padded(nn.Module):
+    """A convolution behind a padding of its own."""
+
+    def __init__(self, sides):
+        super().__init__()
+        self.sides = sides
+        self.conv = nn.Conv2d(8, 4, 4, padding=0 if sides else 1)
+
+    def forward(self, image):
+        image = functional.pad(image, self.sides) if self.sides else image
+        return self.conv(image)
+
+
+def folded(pads):
+    """Fold the padding into the convolution, with other pads."""
+
+    def change(graph):
+        conv = next(node for node in graph.node if node.op_type == "Conv")
+        conv.input[0] = "image"
+        kept = [a for a in conv.attribute if a.name not in {"pads", "auto_pad"}]
+        del conv.attribute[:]
+        told = {"auto_pad": pads} if isinstance(pads, str) else {"pads": pads}
+        new = [onnx.helper.make_attribute(k, v) for k, v in told.items()]
+        conv.attribute.extend([*kept, *new])
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("sides", "pads", "words"),
+    [
+        ((1, 2, 1, 2), [1, 1, 2, 2], ""),
+        ((1, 2, 1, 2), [2, 2, 1, 1], "padding is [2, 2, 1, 1] in the graph, [1, 1, 2"),
+        ((2, 1, 1, 2), [1, 2, 2, 1], ""),
+        ((1, 2, 1, 2), "SAME_UPPER", ""),
+        ((1, 2, 1, 2), "SAME_LOWER", "padding is [2, 2, 1, 1] in the graph, [1, 1, 2"),
+        ((), "SAME_UPPER", "padding is [1, 1, 2, 2] in the graph, [1, 1, 1, 1] in"),
+    ],
+)
+def test_a_padding_in_front_of_a_convolution_may_be_folded_into_it(
+    sides, pads, words, tmp_path
+):
+    nets.export(Padded(sides), PICTURE, tmp_path, "dynamo", 18)
+
+    found = changed(tmp_path, tmp_path / "changed", folded(pads))
+
+    assert bool(found) == bool(words)
+    assert words in "; ".join(found.values())
+
+
+class First(nn.Module):
+    def forward(self, image):
+        return image.round().argmax(-1)
+
+
+def test_the_last_of_equal_values_is_not_the_first(tmp_path):
+    nets.export(First(), PICTURE, tmp_path, "dynamo", 18)
+
+    change = says(("ArgMax",), "select_last_index", 1)
+    found = changed(tmp_path, tmp_path / "changed", change)
+
+    assert "select_last_index is 1 in the graph, 0" in "; ".join(found.values())
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_dropout_that_was_exported_in_training_mode_is_found(tmp_path):
+    path = tmp_path / "m.onnx"
+    net = nn.Sequential(nn.Conv2d(8, 8, 1), nn.Dropout(0.2))
+    modes = torch.onnx.TrainingMode
+    for mode, module in ((modes.TRAINING, net.train()), (modes.EVAL, net.eval())):
+        torch.onnx.export(
+            module,
+            (torch.ones(2, 8, 4, 4),),
+            path,
+            training=mode,
+            dynamo=False,
+            do_constant_folding=False,
+        )
+        found = list(attributes.left_in_training(onnx.load(path).graph))
+
+        assert len(found) == (mode is modes.TRAINING)

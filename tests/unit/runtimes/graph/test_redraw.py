@@ -59,7 +59,7 @@ class Drawn:
             writer = TraceWriter(path)
             writer.add("secret", np.zeros(1, np.float32))
             writer.close({})
-            none: dict[str, object] = dict.fromkeys(("given", "kept"), {})
+            none: dict[str, object] = {key: {} for key in ("given", "kept")}
             none |= {name: [] for name in ("begins", "inputs", "outputs")}
             return {**none, "nodes": 1}
 
