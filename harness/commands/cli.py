@@ -37,7 +37,7 @@ from harness.core.outcome import CANNOT_TELL
 from harness.core.private import public
 from harness.core.shown import echo
 from harness.core.stopping import stopped_by_signals
-from harness.core.text import one_line
+from harness.core.text import NAME, one_line, shortened
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -103,6 +103,11 @@ def _words_of(error: Exception) -> str:
     """Return what is said of an error that no command expects."""
     if isinstance(error, OSError) and error.errno == errno.EIO and not error.filename:
         return ""  # the terminal is closed
+    if isinstance(error, OSError) and error.errno in {errno.ENAMETOOLONG, errno.ELOOP}:
+        named = shortened(str(error.filename), NAME)
+        return (
+            f"parity: {named!r} is no path of a file ({error.strerror}); give another."
+        )
     lacks = error.name if isinstance(error, ModuleNotFoundError) else None
     if lacks and lacks.partition(".")[0] != "harness":
         return (

@@ -42,6 +42,32 @@ def test_a_word_it_does_not_know_is_2(args, capsys):
 @pytest.mark.parametrize(
     "words",
     [
+        ["init", "LONG"],
+        ["judge", "LONG"],
+        ["verify", "LONG", "LONG"],
+        ["show", "LONG"],
+        ["show", "--suite", "LONG"],
+        ["merge", "LONG"],
+        ["store", "list", "--store", "LONG"],
+        ["run", "--suite", "LONG", "--runs", "LONG"],
+    ],
+    ids=" ".join,
+)
+def test_a_path_that_no_file_can_have_is_a_sentence(
+    words, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+
+    assert main([word.replace("LONG", "x" * 5000) for word in words]) == 2
+
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    assert 0 < len(said) < 2000
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
         *(["prune", "--max-gb", size] for size in ("nan", "inf")),
         *(["clear", "--older-than", days] for days in ("0", "-1", "nan")),
     ],
