@@ -346,13 +346,7 @@ class Policy:
 
     @classmethod
     def of(cls, file: TomlFile) -> Policy:
-        """Return the policy of a file that was read.
-
-        Raises:
-            SuiteError: A word in it is unknown, a bound is not possible, or something
-                looser has no `why`.
-
-        """
+        """Return the policy of a file that was read; see `load`."""
         scopes = tuple(_read_scopes(file.root))
         for scope in scopes:
             if not scope.why and (loose := next(_loosens(scope, scopes), None)):

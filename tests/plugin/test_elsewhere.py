@@ -368,7 +368,7 @@ CALLS = {
     "buffer in another layout": (
         lambda value, _: value.transpose(0, 2, 3, 1).reshape(value.shape),
         1,
-        "the values are right and in other places: a layout or an order",
+        "the app keeps its outputs in another memory",
     ),
     "read too early": (early, 1, "it was read before all of it was written"),
     "not read": (

@@ -170,8 +170,8 @@ def _check(driver: Any, do: str, asked: Mapping[str, Any], told: Any) -> None:
         unmet = driver.unmet(asked, told)
         if unmet:
             raise UnmetError(unmet)
-    elif do in ("run", "watch") and told:
-        sys.exit(f"The runtime ends its run with the error code {told}.")
+    elif do in ("run", "watch") and told and told["code"]:
+        sys.exit(f"The runtime ends its run with the error code {told['code']}.")
 
 
 @contextlib.contextmanager

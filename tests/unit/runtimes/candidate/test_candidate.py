@@ -48,8 +48,8 @@ def reading(tmp_path):
         writer.add("tokens", TOKENS)
         writer.add("truth", TRUTH)
         writer.add("mask", MASK, is_mask=True)
-        writer.close({"tokens": 1e-3, OUTPUT + "out": 1e-3})
-        return {}
+        values = writer.close({"tokens": 1e-3, OUTPUT + "out": 1e-3})
+        return {"values": values, "rewrite_max_abs": 0.0}
 
     entry = Store(root=tmp_path).make("reference", {"one": 1}, record)
     return Reading(sample="realistic-0", inputs=entry, reference=entry, layers=True)
