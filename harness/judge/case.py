@@ -157,7 +157,8 @@ class CaseVerdict:
             if judged.row.probe == self.first.row.probe and judged.row.looks
             if not judged.verdict.passed
         }
-        if layer and kinds <= {_FIGURES.sub("", layer)}:
+        # Outputs of one item and of several may look different by one cause.
+        if layer and (self.what == OUTPUTS or kinds <= {_FIGURES.sub("", layer)}):
             found.append(layer)
         return min(found, key=lambda words: words.startswith(NOISE), default="")
 

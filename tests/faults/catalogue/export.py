@@ -97,6 +97,7 @@ GRAPH = (
         "batch-axis-frozen-in-the-mask",
         replaced("expand", MASK_OF_TWO, m="le"),
         "is fixed in it",
+        "is not open in it",
     ),
     _in_controlnet(
         "timestep-folded",
@@ -183,7 +184,11 @@ GRAPH = (
         set_input("eq_117", 1, lambda _: 0),
         "it compares with",
     ),
-    _in_text("scalar-folded", set_weight("mul_38", lambda _: 0.3), "everything is "),
+    _in_text(
+        "scalar-folded",
+        set_weight("mul_38", lambda _: 0.3),
+        *("everything is ", "constant is "),
+    ),
 )
 
 MODULE = (

@@ -153,6 +153,7 @@ FAULTS = (
         "if not share >= min_coverage:",
         "if False:",
         "too_little_compared",
+        "say_one_share",
     ),
     _in_case(
         "first-by-size-not-by-order",

@@ -168,6 +168,7 @@ ATTENTION = (
         set_weight("mul_38", lambda s: s / 2),
         "everything is ",
         "scale is",
+        "constant is ",
     ),
     _in_decoder(
         "attention-scale-twice",
