@@ -146,7 +146,7 @@ def public(text: str, root: Path | None = None) -> str:
 
     >>> public("/home/ann/models/sd, C:\\Users\\ann lee\\x.onnx")
     '~/models/sd, ~\\x.onnx'
-    >>> public("/work/nets/net.py:3 of /work/nets/cards", Path("/work/nets"))
+    >>> public("/srv/nets/net.py:3 of /srv/nets/cards", Path("/srv/nets"))
     'net.py:3 of cards'
     >>> public('File "/opt/job/9/our_nets/block.py", line 3')
     'File "our_nets/block.py", line 3'

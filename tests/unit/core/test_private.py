@@ -156,7 +156,7 @@ def test_a_module_is_told_by_its_package():
         (f"{Path(os.__file__).parent}/json/decoder.py:9", "json/decoder.py:9"),
         ("/x/y/lib/python3.9/site-packages/torch/nn/a.py:1", "torch/nn/a.py:1"),
         ("/x/y/lib/python3.9/json/a.so", "python3.9/json/a.so"),
-        ("/work/job/7/our/net.py:1", "our/net.py:1"),
+        ("/srv/job/7/our/net.py:1", "our/net.py:1"),
         ("/home/ann/job/our/net.py:1", "our/net.py:1"),
         ("C:\\job\\our\\net.py:1", "our\\net.py:1"),
     ]

@@ -81,7 +81,7 @@ def test_a_failure_tells_its_line_of_the_own_module(run):
     text = (run / "report.html").read_text() + (run / "report.json").read_text()
 
     assert "bert/net.py:7" in text
-    assert "/work/bert/net.py:7" not in text
+    assert "/srv/bert/net.py:7" not in text
 
 
 def test_a_suite_at_home_is_told_from_there_and_found_again(run, home, monkeypatch):
