@@ -107,7 +107,8 @@ class Own:
         return [
             (path.relative_to(folder).as_posix(), secret)
             for path in sorted(folder.rglob("*"))
-            if path.is_file()
+            # What a recipe's `build` imports is noted by its paths, and not shared.
+            if path.is_file() and "imports" not in path.relative_to(folder).parts
             for secret in secrets
             if secret.encode() in path.read_bytes()
         ]

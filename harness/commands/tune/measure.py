@@ -43,6 +43,7 @@ from harness.engine.engine import Engine
 from harness.engine.needs import TaskStep, takes
 from harness.engine.ray_executor import executor_on
 from harness.engine.run import missing, open_store, path_of
+from harness.engine.run_folder import PICTURES
 from harness.engine.worker_pool import Progress
 from harness.judge.contract import without_effect
 from harness.judge.policy import Policy
@@ -95,7 +96,7 @@ def tune(
         store,
         limits,
         mnn_convert=native,
-        pictures=Path(pictures.name),
+        pictures=Path(pictures.name, PICTURES),
         on_progress=on_progress,
     )
     tuner = _Tuner(engine, suite, effort, now, keep)
