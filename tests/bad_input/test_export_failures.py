@@ -84,12 +84,12 @@ NETS = {
     ),
     "raises": Net(
         forward='raise ValueError("only squares, please")',
-        outcome="export",
+        outcome="reference",
         facts=("only squares, please", "raises_net.py:13"),
     ),
     "does_not_fit": Net(
         forward="return torch.linalg.eigvals(self.linear(x)).abs() + x",
-        outcome="export",
+        outcome="reference",
         facts=("does_not_fit_net.py:13",),
     ),
     "lacks_a_kernel": Net(

@@ -149,7 +149,11 @@ def parity_without(project, modules, *arguments):
 
 @contextmanager
 def as_a_command(folder, *words):
-    """Have what runs here find what a new process would: a folder, words, no cache."""
+    """Have what runs here find what a new process would: a folder, words, no cache.
+
+    Afterwards nothing of the folder is imported here: another project may have a
+    recipe of the same name.
+    """
     # A new process would read the files again, and ask for the commit of its folder.
     checkpoint_digest.cache_clear()
     environment.cache_clear()
@@ -159,9 +163,14 @@ def as_a_command(folder, *words):
         redirect_stdout(text),
         redirect_stderr(text),
         patch.object(sys, "argv", [*words]),
+        patch.object(sys, "path", [*sys.path]),
         patch.dict(os.environ, own_environment(), clear=True),
     ):
+        before = {*sys.modules}
         yield text
+    for name in {*sys.modules} - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(folder)):
+            del sys.modules[name]
 
 
 def own_environment():

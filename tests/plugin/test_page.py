@@ -72,7 +72,7 @@ def test_a_page_is_written_again_under_another_tier(failing, tmp_path):
     ended = failing[0].parity("report", "--tier", "quantized", "--out", str(out))
 
     assert (ended.code, ended.text.strip()) == (0, str(out))
-    assert "<h1>Parity</h1>" in out.read_text()
+    assert "<h1>Agrees; not compared with a release</h1>" in out.read_text()
 
 
 def test_a_page_goes_beside_its_report(failing, tmp_path):

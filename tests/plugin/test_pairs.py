@@ -82,9 +82,10 @@ def drawn(tmp_path_factory):
         "Metadata-Version: 2.1\nName: made_up\nVersion: 1\n"
     )
     (about / "entry_points.txt").write_text(ENTRY)
-    # As a process, which finds the package in its folder, as do its workers.
-    ended = project.run(*PARITY, "run", "--e2e")
     with pytest.MonkeyPatch.context() as patch:
+        # Processes find the package as an installed one, and so do their workers.
+        patch.setenv("PYTHONPATH", str(folder))
+        ended = project.run(*PARITY, "run", "--e2e")
         patch.syspath_prepend(folder)  # so do commands in this process
         yield project, ended
 

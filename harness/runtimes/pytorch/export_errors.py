@@ -42,7 +42,7 @@ def refusal(
         return wrong_opset(component, settings, None)
     found = (pattern.search(text) for pattern in _MISSING_OPS)
     operator = next((match[1] for match in found if match), "")
-    place = _place(chain, text, operator)
+    place = place_of(chain, text, operator)
     what = f" at {operator}" if operator else ""
     where = f" ({place})" if place else ""
     other = "torchscript" if settings.exporter == "dynamo" else "dynamo"
@@ -90,8 +90,15 @@ def refuse_adapters(component: Component, module: torch.nn.Module) -> None:
         raise StageError(msg + HOW_TO_MERGE, outcome=Outcome.EXPORT)
 
 
-def _place(chain: Sequence[BaseException], text: str, operator: str) -> str:
-    """Return the innermost line outside the frameworks, if it is known."""
+def place_of(chain: Sequence[BaseException], text: str = "", operator: str = "") -> str:
+    """Return the innermost line outside the frameworks, if it is known.
+
+    Args:
+        chain: An exception, and what caused it.
+        text: Their messages, which may name lines.
+        operator: The operator at which an exporter stopped.
+
+    """
     lines: list[tuple[str, str]] = []
     for cause in chain:
         lines += _lines_of_operator(cause, operator)

@@ -26,6 +26,7 @@ from harness.measure.compare import compare
 from harness.measure.sensitivity import Arrays, Run
 from harness.measure.trace import OUTPUT, Trace, TraceWriter, open_trace
 from harness.recipes import uses
+from harness.runtimes.pytorch.export_errors import place_of
 from harness.runtimes.pytorch.floors import (
     FEW,
     convolves,
@@ -109,10 +110,11 @@ def _repeats(one: torch.Tensor, two: torch.Tensor) -> bool:
 
 
 def _refused(component: Component, sizes: str, error: Exception) -> RefusedError:
-    why = first_line(error)
+    why, place = first_line(error), place_of([error])
+    where = f" ({place})" if place else ""
     msg = (
-        f"{component.name}: PyTorch itself cannot run with {sizes}: {why}. If the "
-        "network cannot take these sizes, correct [[shapes]] in parity.toml."
+        f"{component.name}: PyTorch itself cannot run with {sizes}: {why}{where}. If "
+        "the network cannot take these sizes, correct [[shapes]] in parity.toml."
     )
     return RefusedError(msg, why=why, outcome=Outcome.REFERENCE)
 

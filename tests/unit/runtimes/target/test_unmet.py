@@ -56,4 +56,4 @@ def test_the_driver_of_mnn_knows_the_numbers_that_a_session_takes():
 @pytest.mark.parametrize("do", ["run", "watch"])
 def test_an_error_code_of_a_run_ends_the_script(do):
     with pytest.raises(SystemExit, match="error code 3"):
-        bundle_run._check(None, do, {}, 3)
+        bundle_run._check(None, do, {}, {"code": 3, "api": "session"})
