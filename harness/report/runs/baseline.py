@@ -27,6 +27,7 @@ from harness.core.pipeline import PAIRS
 from harness.core.received import read_bytes, unpacked
 from harness.core.record import (
     ISOLATED,
+    READ,
     SELF,
     CaseRecord,
     Row,
@@ -244,7 +245,7 @@ def _short_record(record: CaseRecord, suite: str) -> CaseRecord:
                 comparison=_short_comparison(row.comparison),
             )
             for row in record.rows
-            if row.what not in {ISOLATED, *SELF}
+            if row.what not in {ISOLATED, *READ.values(), *SELF}
         ),
     )
 
