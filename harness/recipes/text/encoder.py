@@ -26,7 +26,10 @@ OPTIONS = ("masked",)
 """Options of every task. With ``masked``, a realistic batch's last item is padding."""
 
 DEPLOYED = ExportSettings(
-    exporter="torchscript", opset=14, dynamic=("batch", "tokens"), attention="eager"
+    exporter="torchscript",
+    opset=14,
+    dynamic=("batch", "tokens", "past"),
+    attention="eager",
 )
 """Default export settings of text encoders. Masked scaled_dot_product_attention would
 use an operator against NaN that MNN lacks."""
@@ -179,7 +182,11 @@ def signature(
 
 def width_of(source: Source) -> int:
     """Return the size of a hidden state."""
-    config = read_config(source, "")
+    return width_in(read_config(source, ""))
+
+
+def width_in(config: Mapping[str, Any]) -> int:
+    """Return the size of a hidden state that a configuration says."""
     if config.get("model_type") == "opt":  # it projects its states to that width
         return int(config.get("word_embed_proj_dim") or config["hidden_size"])
     for key in _WIDTHS:
