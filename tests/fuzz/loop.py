@@ -56,6 +56,9 @@ HANG_S = 90
 """After so many seconds native code is taken to hang, and its process ends."""
 
 SPACE_BYTES = 12 << 30
+_NEEDED = 2 << 30
+"""Free bytes of a file system in memory that is used; a container often has 64 MB."""
+
 MOST = 40
 """Number of different findings after which a format has enough to mend."""
 
@@ -98,7 +101,8 @@ def fuzz(
     seen: set[tuple[str, str]] = set()
     # Most of the time would go into making and removing folders on a disk.
     memory = "/dev/shm"  # noqa: S108  # only the beginning of a new folder's path
-    beside = memory if os.access(memory, os.W_OK) else None
+    fits = os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > _NEEDED
+    beside = memory if fits else None
     with tempfile.TemporaryDirectory(prefix="parity-fuzz-", dir=beside) as scratch:
         while left > 0 and len(result.findings) < MOST:
             place = Path(scratch, f"from-{at}")
