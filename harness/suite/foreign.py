@@ -36,7 +36,7 @@ from harness.core.toml_file import KINDS, Table, shown
 from harness.measure.name_map import Names, match
 from harness.recipes import describe, discover
 from harness.suite import schema
-from harness.suite.tables import Binding, Planned
+from harness.suite.tables import Binding, Planned, path_beside
 
 
 def read_foreign(table: Table, said: schema.ComponentTable) -> ForeignModel | None:
@@ -84,7 +84,7 @@ def _file(table: Table, kind: str, given: object, key: str = "") -> Path | None:
         raise table.error(text, key or kind)
     if not given:
         return None
-    path = (table.file.path.parent / Path(given).expanduser()).resolve()
+    path = path_beside(table, key or kind, given).resolve()
     try:
         weight_files(path, kind)
     except SuiteError as error:
