@@ -274,6 +274,11 @@ class Probes(BriefProbes, forbid_unknown_fields=True):
     source: list[Name]
     parents: list[tuple[Name, ...]]
     looks: list[Text]
+    between: list[bool] = []
+
+    def __post_init__(self) -> None:
+        # Records of older versions do not have it.
+        self.between = self.between or [False] * len(self.probe)
 
 
 Atols = tuple[Number, Number, Number, Number, Number, Number]

@@ -289,11 +289,14 @@ class Watcher:
         self._looked_at += expected.size
         near = {p: self._trace[p] for p in probe.parents if p in self._trace}
         it = self._operands.of(probe) if self._operands else None
-        return error_pattern(expected, actual, found.floor_rms, probe.op, near, it=it)
+        # The operators before a module may cause the error, so its name says nothing.
+        op = "" if probe.between else probe.op
+        return error_pattern(expected, actual, found.floor_rms, op, near, it=it)
 
     def rows(self) -> list[Row]:
         """Return a row for each compared value, in order of execution."""
         found = sorted(self._seen.values(), key=lambda pair: pair[0].position)
+        compared = {probe.name for probe, _, _ in found}
         return [
             Row(
                 sample=self._sample,
@@ -306,6 +309,8 @@ class Watcher:
                 parents=probe.parents,
                 comparison=comparison,
                 looks=looks,
+                between=probe.is_module
+                and (probe.between or not compared.issuperset(probe.parents)),
             )
             for probe, comparison, looks in found
         ]

@@ -36,7 +36,7 @@ from harness.core.probes import Kind, Probe, save_probes
 from harness.engine.export_files import GRAPH, MODEL, PROBES
 from harness.measure.align import link
 from harness.measure.name_map import Names, match
-from harness.runtimes.foreign.pairing import followed, paired, sizes_in
+from harness.runtimes.foreign.pairing import paired, sizes_in
 from harness.runtimes.graph.onnx_graph import (
     UNSORTED,
     graph_values,
@@ -136,8 +136,7 @@ def line_up(path: Path, network: TracedNetwork, outputs: Mapping[str, str]) -> L
             return by_names
         found.append(by_names)
     program = program_of_module(network.module, network.example)
-    probes, shapes = followed(network.module, network.example, program.probes)
-    program = replace(program, probes=probes)
+    shapes = program.shapes or {}
     sized = sizes_in(path, network.component, network.example)
 
     def of_one_shape(lineup: Lineup) -> Lineup:
