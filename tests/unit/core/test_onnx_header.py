@@ -57,6 +57,20 @@ def small(folder, *, external=False):
     return path
 
 
+@pytest.mark.parametrize("what", ["opset", "IR version"])
+def test_a_file_of_a_version_that_onnx_does_not_know_is_refused_at_once(tmp_path, what):
+    path = small(tmp_path)
+    model = onnx.load(path)
+    if what == "opset":
+        model.opset_import[0].version = 99
+    else:
+        model.ir_version = 99
+    onnx.save(model, path)
+
+    with pytest.raises(SuiteError, match=rf"it is of {what} 99, and the newest that"):
+        read_header(path)
+
+
 def test_weights_among_the_inputs_are_none(tmp_path):
     assert [port.name for port in read_header(small(tmp_path)).inputs] == ["x"]
 
