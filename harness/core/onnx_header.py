@@ -488,18 +488,17 @@ def lacking_onnx(path: Path) -> str:
         SuiteError: There is no ONNX file at `path`, or it is cut short.
 
     """
-    sizes: dict[str, int] = {}
+    sizes: dict[str, int | None] = {}
     for tensor in read_header(path).external:
         beside = path.parent / tensor.location
         if tensor.location not in sizes:
-            present = beside.stat().st_size if beside.is_file() else 0
-            sizes[tensor.location] = present
+            sizes[tensor.location] = beside.stat().st_size if beside.is_file() else None
         if lack := _lack(tensor, path, sizes[tensor.location]):
             return lack
     return ""
 
 
-def _lack(tensor: ExternalTensor, path: Path, present: int) -> str:
+def _lack(tensor: ExternalTensor, path: Path, present: int | None) -> str:
     where, needed = tensor.location, tensor.offset + tensor.length
     what = f"{path.name} keeps {tensor.name!r} in {where}"
     way_out = f"fetch or copy {where} again, or export the model again."
@@ -508,6 +507,8 @@ def _lack(tensor: ExternalTensor, path: Path, present: int) -> str:
             f"{what} from byte {tensor.offset:,}, {tensor.length:,} bytes long, which "
             "no file can have; export the model again."
         )
+    if present is None:
+        return f"{what}, which is not there; {way_out}"
     if needed > present:
         return (
             f"{what} up to byte {needed:,}, and that file has {present:,} bytes, so "
