@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import torch
 import xxhash
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from harness.core.errors import StageError, first_line
 from harness.core.outcome import Outcome
@@ -203,6 +205,12 @@ def check_graph(
     if any(isinstance(part, _BatchNorm) for part in module.modules()):
         _leave_out_folded(found)
     remade = {*_remade(module), *_folded(weights.names, probes)}
+    remade |= {
+        name
+        for name, one in found.items()
+        if isinstance(one, _Differing)
+        and any(digest_of(made) == one.told for made in _made_alone(module, name))
+    }
     remade = {name for name in remade if found.get(name, EQUAL) != EQUAL}
     found.update(dict.fromkeys(remade, ELSEWHERE))
     _pair_by_shape(found, weights, held, remade)
@@ -403,6 +411,48 @@ def _folded(names: Iterable[str], probes: Sequence[Probe]) -> set[str]:
     """
     applied = applied_parameters(probes)
     return set() if applied is None else {*names} - applied
+
+
+def _made_alone(module: nn.Module, name: str) -> Iterator[np.ndarray]:
+    """Yield what a part computes from one parameter alone: ``1 + weight``, for example.
+
+    The part is called with ones. Nothing is yielded if it does not take one
+    tensor whose last axis is the parameter's.
+    """
+    for path, parameter in module.named_parameters():
+        if own_path(path) == name and parameter.ndim == 1:
+            part = module.get_submodule(_module_of(path))
+            seen = _FromParameter(parameter)
+            with seen, torch.no_grad(), suppress(Exception):
+                part(torch.ones(2, 3, len(parameter), device=parameter.device))
+            yield from (np.asarray(one.detach().cpu().numpy()) for one in seen.made)
+
+
+class _FromParameter(TorchDispatchMode):
+    """Notes the results of operators whose only tensors are made from a parameter."""
+
+    def __init__(self, parameter: nn.Parameter) -> None:
+        super().__init__()
+        self._held: list[torch.Tensor] = [parameter]
+
+    @property
+    def made(self) -> list[torch.Tensor]:
+        """The results, in order."""
+        return self._held[1:]
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        made = func(*args, **(kwargs or {}))
+        given = [one for one in args if isinstance(one, torch.Tensor)]
+        held = all(any(one is held for held in self._held) for one in given)
+        if given and held and isinstance(made, torch.Tensor):
+            self._held.append(made)
+        return made
 
 
 def _pair_by_shape(

@@ -474,3 +474,32 @@ def test_a_weight_that_is_applied_in_a_view_is_still_compared(tmp_path):
     applied = applied_parameters(probes)
     assert applied is not None
     assert "scale" in applied
+
+
+class FromOne(nn.Module):
+    """A norm that multiplies by one more than its weight, as Gemma's does."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(4))
+
+    def forward(self, x):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True)) * (1.0 + self.weight)
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.25])
+@pytest.mark.parametrize(("added", "differing"), [(1.0, 0), (1.5, 1)])
+def test_what_a_part_computes_from_its_weight_alone_is_no_other_weight(
+    tmp_path, weight, added, differing
+):
+    module = nn.Sequential(FromOne())
+    nn.init.constant_(module[0].weight, weight)
+    given = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2, 4])
+    made = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2, 4])
+    node = onnx.helper.make_node("Mul", ["x", "0.weight"], ["y"])
+    held = numpy_helper.from_array(np.full(4, weight + added, np.float32), "0.weight")
+    graph = onnx.helper.make_graph([node], "g", [given], [made], [held])
+    onnx.save(onnx.helper.make_model(graph), tmp_path / MODEL)
+    found = check_graph(module, (), tmp_path / MODEL)
+
+    assert found["differing"] == differing
