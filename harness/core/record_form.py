@@ -70,6 +70,8 @@ class Asked(TypedDict):
     """The requested device settings that are read by name."""
 
     target: NotRequired[Target | None]
+    hints: NotRequired[list[tuple[Name, _Word]]]
+    provider_options: NotRequired[list[tuple[Name, _Word]]]
 
 
 class Ran(TypedDict):

@@ -207,7 +207,8 @@ def check_graph(
     found.update(dict.fromkeys(remade, ELSEWHERE))
     _pair_by_shape(found, weights, held, remade)
     differing = [one for one in found.values() if isinstance(one, _Differing)]
-    _name_others(differing, weights)
+    equal = {name for name, one in found.items() if one == EQUAL}
+    _name_others(differing, weights, equal)
     return {
         "tensors": len(found),
         "matrices": sum(weights.array(name).ndim >= _MATRIX for name in found),
@@ -311,6 +312,12 @@ class _Weights:
                 forms[turned] = forms.get(turned, frozenset()) | {True}
             self._forms[name] = forms
         return self._forms[name]
+
+    def turned(self, constant: str) -> Iterator[bytes]:
+        """Yield the digest of the transpose of a constant that is a matrix."""
+        held = self._held.arrays[constant]
+        if held.ndim == _MATRIX:
+            yield digest_of(held.T)
 
     def compared(self, name: str, reads: Iterable[Read]) -> str | _Differing:
         """Compare one parameter with the constant that it is paired with."""
@@ -438,8 +445,14 @@ def _leave_out_folded(found: dict[str, str | _Differing]) -> None:
     found.update((n, ELSEWHERE) for n in differing if _module_of(n) in folded)
 
 
-def _name_others(differing: Sequence[_Differing], weights: _Weights) -> None:
-    """Note each differing constant that equals another of PyTorch's weights."""
+def _name_others(
+    differing: Sequence[_Differing], weights: _Weights, equal: Collection[str]
+) -> None:
+    """Note each differing constant that equals another of PyTorch's weights.
+
+    `equal` are the weights that the graph has in their own places too. A constant may
+    hold another weight's transpose, as where a table of tokens is the last layer too.
+    """
     if not any(one.found.kind in _UNKNOWN for one in differing):
         return
     owners = {
@@ -449,11 +462,17 @@ def _name_others(differing: Sequence[_Differing], weights: _Weights) -> None:
         if weights.array(name).any()
     }
     for one in differing:
-        owner = owners.get(one.told)
-        if owner not in {None, one.name} and one.found.kind in _UNKNOWN:
+        if one.found.kind not in _UNKNOWN:
+            continue
+        forms = (one.told, *weights.turned(one.constant))
+        found = (owners[told] for told in forms if told in owners)
+        owner = next((name for name in found if name != one.name), "")
+        if owner:
             words = f"it is {owner}"
+            if owner in equal:
+                words += ", which is in its own place too, as if the two were tied"
             one.found = replace(one.found, kind=ANOTHER, words=words)
-            one.other = str(owner)
+            one.other = owner
 
 
 def _module_of(name: str) -> str:

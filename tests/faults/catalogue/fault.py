@@ -76,12 +76,15 @@ class InRule:
         module: Path of the file within the repository.
         right: The text as it is; stands there once.
         wrong: What replaces it.
+        tests: The file whose tests must tell, below ``tests/unit``; empty for those
+            that are named after the module.
 
     """
 
     module: str
     right: str
     wrong: str
+    tests: str = ""
 
 
 Plant = InGraph | InModule | InConverter | InFiles | InSession | InRule

@@ -5,8 +5,10 @@ from functools import partial
 from tests.faults.catalogue.fault import Fault, InRule, fault
 
 
-def _rule(module: str, name: str, right: str, wrong: str, *expects: str) -> Fault:
-    plant = InRule(module=module, right=right, wrong=wrong)
+def _rule(
+    module: str, name: str, right: str, wrong: str, *expects: str, tests: str = ""
+) -> Fault:
+    plant = InRule(module=module, right=right, wrong=wrong, tests=tests)
     return fault("metric", plant, name, "", *expects)
 
 
@@ -15,6 +17,8 @@ _in_case = partial(_rule, "harness/judge/case.py")
 _in_compare = partial(_rule, "harness/measure/compare.py")
 _in_metrics = partial(_rule, "harness/measure/metrics.py")
 _in_value = partial(_rule, "harness/judge/value.py")
+
+_CONTRACT = "runtimes/candidate/test_contract.py"
 
 FAULTS = (
     _in_compare(
@@ -168,5 +172,69 @@ FAULTS = (
         "if failing := []:",
         "fail",
         "test_",
+    ),
+    _rule(
+        "harness/measure/error_patterns/arithmetic.py",
+        "pattern-that-leaves-most-of-the-error",
+        "if rms(left) > max(share * whole, min(noise, _SMALL_PART * whole)):",
+        "if False:",
+        "test_",
+        tests="measure/test_error_patterns.py",
+    ),
+    _rule(
+        "harness/runtimes/candidate/calls.py",
+        "pattern-of-the-first-sample-alone",
+        "for sample in self.samples:\n            changed",
+        "for sample in self.samples[:1]:\n            changed",
+        "sample",
+        tests="runtimes/candidate/test_calls.py",
+    ),
+    _rule(
+        "harness/judge/contract.py",
+        "int8-that-is-float32-passes",
+        "if asked and stored is not None and not stored.get(asked):",
+        "if False:",
+        "stored",
+        tests=_CONTRACT,
+    ),
+    _rule(
+        "harness/measure/sensitivity.py",
+        "inputs-judged-on-nan",
+        "bool((np.isfinite(expected[name]) & ~np.isfinite(actual[name])).any())",
+        "False",
+        "not_finite",
+        tests=_CONTRACT,
+    ),
+    _rule(
+        "harness/runtimes/candidate/contract.py",
+        "fixed-axis-by-what-differs",
+        "            if not _runs(run, feeds):\n",
+        "            if True:\n",
+        "fixed",
+        tests=_CONTRACT,
+    ),
+    _rule(
+        "harness/suite/shapes.py",
+        "no-size-above-the-suites-own",
+        "larger = [2 * top, top + step]",
+        "larger = [top]",
+        "above",
+        "larger",
+    ),
+    _rule(
+        "harness/engine/imports.py",
+        "recipe-by-its-name-alone",
+        "sorted([path.name, digest_file(path)] for path in there)",
+        "sorted([path.name] for path in there)",
+        "made_anew",
+        "followed",
+    ),
+    _rule(
+        "harness/report/runs/causes.py",
+        "cause-left-out",
+        "elif checkpoint:",
+        "elif False:",
+        "cause",
+        tests="report/runs/test_gate.py",
     ),
 )

@@ -22,6 +22,7 @@ from tests.faults.catalogue.texts import (
     KEYS_RESHAPED,
     MASK_TIMES_INFINITY,
     NAIVE_VARIANCE,
+    OUTSIDE_THE_ROOT,
     QUICK_GELU,
     RELU,
     STATISTICS_IN_FLOAT16,
@@ -64,7 +65,7 @@ ACTIVATIONS = (
         set_weight("mul_72", np.ones_like),
         "everything is ",
         "SiLU",
-        also=("the operator changed nothing",),
+        also=("the operator changed nothing", "constant is 1 in the graph"),
     ),
     _in_text(
         "quick-gelu-as-tanh-gelu", replaced("mul_147", TANH_GELU, x="linear_10"), "GELU"
@@ -112,6 +113,11 @@ NORMS = (
         at("group_norm", replaced("val_13", NAIVE_VARIANCE, x="val_6")),
         "E[x²]",
         "variance",
+    ),
+    _in_encoder(
+        "norm-epsilon-outside-the-root",
+        at("group_norm", replaced("val_13", OUTSIDE_THE_ROOT, x="val_6")),
+        "outside the root",
     ),
     _in_decoder(
         "norm-statistics-in-float16",

@@ -135,3 +135,20 @@ STATISTICS_IN_FLOAT16 = """
     deviation = Sqrt(safe)
     out = Div(centred, deviation)
 """
+FACTOR_AND_OFFSET = """
+    factor = Constant<value_float=1.1>()
+    offset = Constant<value_float=0.3>()
+    scaled = Mul(right, factor)
+    out = Add(scaled, offset)
+"""
+OUTSIDE_THE_ROOT = """
+    axis = Constant<value_ints=[-1]>()
+    e = Constant<value_float=0.000001>()
+    mean = ReduceMean<keepdims=1>(x, axis)
+    centred = Sub(x, mean)
+    square = Mul(centred, centred)
+    variance = ReduceMean<keepdims=1>(square, axis)
+    deviation = Sqrt(variance)
+    safe = Add(deviation, e)
+    out = Div(centred, safe)
+"""

@@ -115,6 +115,50 @@ class Squashed(nn.Module):
         return self.gelu(torch.tanh(self.linear(x)))
 
 
+class Tokens(nn.Module):
+    """A table of tokens, and a last layer of the same size, as of a language model."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.mid = nn.Embedding(40, 8), nn.Linear(8, 8)
+        self.lm_head = nn.Linear(8, 40, bias=False)
+
+    def forward(self, x):
+        ids = (9 * x.abs()).long().clamp(max=39)
+        return self.lm_head(torch.tanh(self.mid(self.embed(ids))))
+
+
+@pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
+@pytest.mark.parametrize("other", ["embed", "lm_head"])
+@pytest.mark.filterwarnings("ignore")
+def test_a_weight_that_is_tied_in_the_file_alone_is_named(exporter, other, tmp_path):
+    torch.manual_seed(1)
+    module = Tokens().eval()
+    component = nets.component("net", {"x": ("batch", 6)})
+    opset = 18 if exporter == "dynamo" else 17
+    nets.export(module, component, tmp_path, exporter, opset)
+    model = onnx.load(tmp_path / MODEL)
+    names = {"embed": "embed.weight", "lm_head": "lm_head.weight"}
+    (here, turned), (there, also) = (
+        constant_of(model, module, names[name])
+        for name in (other, ({*names} - {other}).pop())
+    )
+    value = numpy_helper.to_array(there)
+    value = np.ascontiguousarray(value.T if turned != also else value)
+    here.CopyFrom(numpy_helper.from_array(value, here.name))
+    onnx.save(model, tmp_path / MODEL)
+
+    checked = check_graph(module, load_probes(tmp_path / PROBES), tmp_path / MODEL)
+
+    (owner,) = {*names} - {other}
+    words = (
+        f"it is {owner}.weight, which is in its own place too, as if the two were tied"
+    )
+    assert [(w["name"], w["words"]) for w in checked["weights"]] == [
+        (f"{other}.weight", words)
+    ]
+
+
 @pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
 @pytest.mark.parametrize("kind", [Seams, Normed, Recurrent, Squashed])
 @pytest.mark.filterwarnings("ignore")
