@@ -1,4 +1,4 @@
-"""What a file of modules shows: TorchScript's grain, in a run and in `parity ranges`."""
+"""What a file of modules shows, in a run and in `parity ranges`."""
 
 import importlib.util
 import sys
