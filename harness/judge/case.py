@@ -163,6 +163,8 @@ class CaseVerdict:
         parts = [place.split(".")[:-1] for place in (here, *places)]
         levels = (len(set(level)) == 1 for level in zip(*parts, strict=False))
         shared = len(list(takewhile(bool, levels)))
+        while any(p.split(".")[shared].isdigit() for p in places) and shared:
+            shared -= 1  # a number alone names nothing
         short = [".".join(place.split(".")[shared:]) for place in places]
         return few([cut(name, _NAME) for name in short], 3)
 

@@ -54,8 +54,9 @@ def followed(
         tensors = list(_tensors(returned))
         if path in wanted and len(tensors) == 1:
             shapes[path] = tuple(tensors[0].shape)
-            parents[path] = following.name(tensors[0], path)
-            between.update([path] if call.reads_unnamed else [])
+            made = following.name(tensors[0], path)
+            parents[path] = made.names - {path}
+            between.update([path] if call in made.into else [])
 
     with watched(module, before, after), torch.no_grad(), following:
         module(*example)
@@ -71,16 +72,8 @@ def followed(
     ), shapes
 
 
-@dataclass(eq=False)
 class _Call:
-    """One call of a submodule.
-
-    Attributes:
-        reads_unnamed: Whether it reads a tensor from outside that is no named value.
-
-    """
-
-    reads_unnamed: bool = False
+    """One call of a submodule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +85,14 @@ class _Origin:
         named: Whether it is such a value itself. It no longer is once its numbers are
             changed in place, which PyTorch counts as its version.
         calls: Calls of submodules in which it was computed, the outermost first.
+        into: Calls that read, for it, a tensor from outside that is no named value.
 
     """
 
     names: frozenset[str] = frozenset()
     named: bool = True
     calls: Sequence[_Call] = ()
+    into: frozenset[_Call] = frozenset()
 
 
 _GIVEN = _Origin()
@@ -115,11 +110,11 @@ class _Following(TorchDispatchMode):
         self.calls: list[_Call] = []
         self._origins = WeakTensorKeyDictionary()
 
-    def name(self, tensor: torch.Tensor, path: str) -> frozenset[str]:
-        """Give a tensor a name; return the names that it was computed from."""
+    def name(self, tensor: torch.Tensor, path: str) -> _Origin:
+        """Give a tensor a name; return how it was computed."""
         before = self._origin(tensor)
         self._origins[tensor] = tensor._version, _Origin(frozenset((path,)))  # noqa: SLF001  # no public name
-        return before.names - {path}
+        return before
 
     def _origin(self, tensor: torch.Tensor) -> _Origin:
         version, origin = self._origins.get(tensor, (None, _GIVEN))
@@ -136,15 +131,16 @@ class _Following(TorchDispatchMode):
         del types
         kwargs = kwargs or {}
         read = [self._origin(one) for one in _tensors((args, kwargs))]
-        for origin in read:
-            for call in () if origin.named else self.calls:
-                call.reads_unnamed |= call not in origin.calls
+        unnamed = [origin for origin in read if not origin.named]
         result = func(*args, **kwargs)
         names = frozenset[str]().union(*(origin.names for origin in read))
+        into = frozenset(
+            call for one in unnamed for call in self.calls if call not in one.calls
+        ).union(*(one.into for one in unnamed))
         same = func._schema.name.removeprefix("aten::") in _SAME  # noqa: SLF001  # no public name
         named = same and bool(read) and read[0].named
         for one in _tensors(result):
-            made = _Origin(names, named, tuple(self.calls))
+            made = _Origin(names, named, tuple(self.calls), into)
             self._origins[one] = one._version, made  # noqa: SLF001  # no public name
         return result
 

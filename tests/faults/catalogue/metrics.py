@@ -126,6 +126,12 @@ FAULTS = (
     ),
     _in_align("mask-cut-too-low", "MASK_END = 6e4", "MASK_END = 1.0", "mask"),
     _in_align(
+        "mask-hides-the-scores-beside-it",
+        "return np.where(alike, 0, expected), np.where(alike, 0, actual)",
+        "return expected, actual",
+        "mask",
+    ),
+    _in_align(
         "shapes-of-equal-size-match",
         " if actual == (math.prod(wanted[:-1]), wanted[-1], 1, 1) else None",
         "",
@@ -199,6 +205,12 @@ FAULTS = (
         "return rank, -judged.verdict.usage",
         "first",
         "earliest",
+    ),
+    _in_case(
+        "module-blamed-for-what-is-before-it",
+        "if not self.between or self.first is None:",
+        "if True:",
+        "not_blamed_alone",
     ),
     _in_case(
         "failing-rows-forgotten",

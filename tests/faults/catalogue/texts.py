@@ -88,6 +88,7 @@ SAMPLED = """
     noise = RandomNormalLike(right)
     out = Add(right, noise)
 """
+SMALLER = "f = Constant<value_float=0.95>() out = Mul(right, f)"
 MASK_TIMES_INFINITY = """
     one = Constant<value_float=1.0>()
     zero = Constant<value_float=0.0>()

@@ -87,6 +87,7 @@ def module(name, floors, **about):
         (("net.q", "net.k"), 1, "between q, k (agree) and net.o"),
         ((), 1, "between the component's inputs and net.o"),
         (("net.q", "net.k"), 900, "at net.q"),
+        (("net.0.q", "net.1.k"), 1, "between net.0.q, net.1.k (agree) and net.o"),
         (("net.gone",), 1, "at or before net.o"),
     ],
 )
@@ -94,11 +95,14 @@ def test_a_module_whose_inputs_were_not_compared_is_not_blamed_alone(
     judged, parents, off, lead
 ):
     rows = (
-        replace(row("net.q", off, module="net.q"), op="Linear"),
-        replace(row("net.k", off, module="net.k", position=1), op="Linear"),
+        *(
+            replace(row(name, off, module=name, position=at), op="Linear")
+            for at, name in enumerate(parents)
+            if name != "net.gone"
+        ),
         module("net.o", 500, parents=parents, position=2),
     )
-    own = replace(rows[2], what=ISOLATED)
+    own = replace(rows[-1], what=ISOLATED)
 
     sentence = judged(record(*rows, *([own] if off == 1 else []))).sentence
 
