@@ -185,6 +185,8 @@ class Graph(TypedDict):
     kinds: dict[Name, Count]
     weights: list[Weight]
     attributes: list[Attribute]
+    dropped: NotRequired[list[Name]]
+    lora: NotRequired[Text]
 
 
 class Foreign(TypedDict):

@@ -40,6 +40,7 @@ from harness.measure.weight_kinds import (
 from harness.runtimes.graph.attributes import attributes_told, left_in_training
 from harness.runtimes.graph.module_settings import with_settings
 from harness.runtimes.graph.onnx_graph import makers_of, nodes_between, tensors_of
+from harness.runtimes.graph.weight_causes import Lora, dropped, lora_words
 from harness.runtimes.pytorch.program import (
     WRAPPER,
     applied_parameters,
@@ -179,9 +180,11 @@ def digest_of(array: np.ndarray) -> bytes:
 
 
 def check_graph(
-    module: nn.Module, probes: Sequence[Probe], path: Path
+    module: nn.Module, probes: Sequence[Probe], path: Path, lora: Lora | None = None
 ) -> dict[str, Any]:
     """Return where a graph differs from its module, as JSON.
+
+    `lora` is what was merged into the module's weights; None if nothing was.
 
     Returns:
         ``tensors``: number of weights in PyTorch; ``matrices``: number of weights with
@@ -190,7 +193,8 @@ def check_graph(
         not at all; ``stored``: dtype with fewer bits than float32 to the number of
         tensors that the file stores in it; ``weights``: the weights that differ;
         ``differing``: their number; ``kinds``: kind of difference to its number;
-        ``attributes``: the attributes that differ.
+        ``attributes``: the attributes that differ; ``dropped``: the modules that the
+        graph lacks; ``lora``: how all weights that differ are those of a LoRA.
 
     """
     model = onnx.load(path, load_external_data=False)
@@ -217,7 +221,11 @@ def check_graph(
     differing = [one for one in found.values() if isinstance(one, _Differing)]
     equal = {name for name, one in found.items() if one == EQUAL}
     _name_others(differing, weights, equal)
+    narrow = bool(held.narrow)
+    asked = {name: one == EQUAL for name, one in found.items()}
     return {
+        "dropped": dropped(asked, probes, exact=not narrow),
+        "lora": lora_words(lora, module, weights.sides(differing)) if lora else "",
         "tensors": len(found),
         "matrices": sum(weights.array(name).ndim >= _MATRIX for name in found),
         "equal": list(found.values()).count(EQUAL),
@@ -320,6 +328,13 @@ class _Weights:
                 forms[turned] = forms.get(turned, frozenset()) | {True}
             self._forms[name] = forms
         return self._forms[name]
+
+    def sides(
+        self, differing: Iterable[_Differing]
+    ) -> dict[str, tuple[np.ndarray, ...]]:
+        """Return the graph's numbers of weights that differ, and their transposes."""
+        held = {one.name: self._held.arrays[one.constant] for one in differing}
+        return {name: (array, array.T) for name, array in held.items()}
 
     def turned(self, constant: str) -> Iterator[bytes]:
         """Yield the digest of the transpose of a constant that is a matrix."""
