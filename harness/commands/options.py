@@ -41,6 +41,8 @@ class HomePath(click.Path):
         """
         if value:  # an option that is left out may be empty
             value = os.path.expanduser(value)  # noqa: PTH111  # Path drops the ./ of ./x
+            if os.fspath(value).startswith("~"):
+                self.fail(f"there is no home {value!r}; write ./~ for a folder.")
         return super().convert(value, param, ctx)
 
 

@@ -23,6 +23,7 @@ from harness.commands.progress import Course, ProgressLines, moves
 from harness.core.errors import ParityError, SpecError
 from harness.core.outcome import CANNOT_TELL
 from harness.core.pipeline import MIXED, Tested
+from harness.core.private import from_tilde
 from harness.core.record import WHATS, Key
 from harness.core.runtime import runtimes
 from harness.core.settings import Settings
@@ -259,7 +260,7 @@ class ParitySession:
 
     def _suite(self, path: str) -> Suite:
         run = self._runs.get(path)
-        return run.suite if run else load_suite(Path(path).expanduser())
+        return run.suite if run else load_suite(from_tilde(path))
 
     def print_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the summary's lines."""
@@ -295,6 +296,7 @@ def properties_of(verdict: CaseVerdict) -> list[tuple[str, str]]:
         floors = row.comparison.floor_multiple
         found += [
             ("parity.first_divergence", row.place),
+            ("parity.lead", verdict.lead),
             ("parity.operator", row.op),
             ("parity.source", row.source),
             ("parity.floors", "" if floors is None else f"{floors:.3g}"),

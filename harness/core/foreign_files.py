@@ -10,6 +10,7 @@ from harness.core.case import ONNX
 from harness.core.errors import StageError, SuiteError
 from harness.core.onnx_header import lacking_onnx, read_header
 from harness.core.outcome import Outcome
+from harness.core.received import leads_inside
 from harness.core.runtime import OwnFormat, formats, resolve
 
 _OURS = ("entry.json", "graph.onnx", "model.onnx", "names.json", "probes.json")
@@ -32,17 +33,13 @@ def weight_files(path: Path, kind: str) -> tuple[str, ...]:
         if not path.is_file():
             msg = f"there is no {own.title} at {path}."
             raise SuiteError(msg)
-        beside = f"{path.name}{own.weights}"
-        return (beside,) if (path.parent / beside).is_file() else ()
+        beside = _weights_of(path, own)
+        return (beside.name,) if beside.is_file() else ()
     files = read_header(path).files
     for name in files:
         check_inside(path, name)
         if not (path.parent / name).is_file():
-            msg = (
-                f"{path} keeps weights in {name!r}, which is not there; copy it "
-                f"to {path.parent}."
-            )
-            raise SuiteError(msg)
+            raise SuiteError(lacking_onnx(path))
         if name in _OURS:
             msg = (
                 f"{path} keeps weights in {name!r}, a name that the store gives to a "
@@ -50,6 +47,24 @@ def weight_files(path: Path, kind: str) -> tuple[str, ...]:
             )
             raise SuiteError(msg)
     return files
+
+
+def _weights_of(path: Path, own: OwnFormat) -> Path:
+    """Return the path of the file beside `path` that holds its weights, if it is there.
+
+    Raises:
+        SuiteError: No file can have that name.
+
+    """
+    beside = path.with_name(f"{path.name}{own.weights}")
+    if not leads_inside(beside.name):
+        msg = (
+            f"the {own.title} in {path.parent} has a name of {len(path.name)} "
+            f"characters, and one that ends in {own.weights} must fit beside it; "
+            "rename it."
+        )
+        raise SuiteError(msg)
+    return beside
 
 
 def check_inside(path: Path, name: str) -> None:
@@ -88,7 +103,7 @@ def lacking(path: Path, kind: str) -> str:
     """Return a message about data that a model's files lack, or an empty text."""
     try:
         if own := _own_format(kind):
-            beside = path.with_name(f"{path.name}{own.weights}")
+            beside = _weights_of(path, own)
             # It is imported now, because it may load NumPy, and a suite is read
             # without NumPy.
             words = str(resolve(own.lacking)(path, beside))

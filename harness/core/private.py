@@ -181,12 +181,21 @@ def public_values(value: Any) -> Any:  # noqa: ANN401  # what JSON holds
 
 
 def with_tilde(path: Path) -> str:
-    """Return a path for a file that may be sent; `Path.expanduser` reads it here."""
+    """Return a path for a file that may be sent; `from_tilde` reads it here."""
     with suppress(RuntimeError, ValueError):  # no home, or a path outside it
         home = Path.home()
         if home.parts[1:]:
             return str(Path("~", path.relative_to(home)))
     return str(path)
+
+
+def from_tilde(path: str) -> Path:
+    """Return a path with a home in place of the ``~``; it stays if nobody has the name.
+
+    A path of data may name a user that this machine does not have. `Path.expanduser`
+    would raise an error.
+    """
+    return Path(os.path.expanduser(path))  # noqa: PTH111  # it raises no error
 
 
 def without_paths(text: str) -> str:

@@ -32,6 +32,9 @@ _XZ_MEMORY = 128 << 20
 _LONGEST_NAME = 255
 """Most bytes of a file's name, on the usual file systems."""
 
+_LONGEST_PATH = 1024
+"""Most bytes of a path below a folder. A system has at most 4096 for all of a path."""
+
 _BROKEN = (
     *(OSError, ValueError, TypeError, KeyError, EOFError, RuntimeError, SyntaxError),
     *(MemoryError, NotImplementedError, struct.error, tokenize.TokenError),
@@ -154,9 +157,10 @@ def leads_inside(name: str) -> bool:
     (False, False, False)
     """
     parts = re.split(r"[/\\]", name)
-    longest = max(len(part.encode(errors="replace")) for part in parts)
+    sizes = [len(part.encode(errors="replace")) for part in parts]
     away = ".." in parts or not parts[0] or re.match(r"[A-Za-z]:", name)
-    return not away and longest <= _LONGEST_NAME and "\0" not in name
+    fits = max(sizes) <= _LONGEST_NAME and sum(sizes) + len(sizes) <= _LONGEST_PATH
+    return not away and fits and "\0" not in name
 
 
 def convert(value: object, kind: type[T], *, words: bool = False) -> T:

@@ -66,6 +66,8 @@ class Row:
         looks: Error pattern: a message about what a large error looks like. Empty if
             the error is small, or has no known pattern. In a row of `SELF` without a
             sample it is the reason why PyTorch could not be measured.
+        between: Whether the value is a module's, and what the module reads was not
+            compared. The error of the operators before it is then part of its own.
 
     """
 
@@ -79,6 +81,7 @@ class Row:
     source: str = ""
     parents: tuple[str, ...] = ()
     looks: str = ""
+    between: bool = False
 
     @property
     def place(self) -> str:

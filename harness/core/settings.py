@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.core.private import from_tilde
 from harness.core.text import Line
 
 RUNS = "reports/runs"
@@ -76,7 +77,7 @@ class NextSteps:
         """Return the option that names a suite; empty for the suite in this folder."""
         if self.suite or not suite:
             return self.suite
-        path = Path(suite).expanduser()
+        path = from_tilde(suite)
         if path == Path.cwd() / SUITE_FILE:
             return ""
         named = path.parent if path.name == SUITE_FILE else path

@@ -91,9 +91,19 @@ def local_root(name: str = "") -> Path:
     """Return the named folder, or else ``$PARITY_STORE``.
 
     A folder in the user's cache folder stands for no name, and for a URL.
+
+    Raises:
+        StoreError: The name begins with the home of a user that is not there.
+
     """
     name = name or os.environ.get("PARITY_STORE", "")
-    return Path(name).expanduser() if name and not is_url(name) else cache_folder()
+    if not name or is_url(name):
+        return cache_folder()
+    try:
+        return Path(name).expanduser()
+    except RuntimeError as error:
+        msg = f"there is no home for the store {name!r}; give another folder."
+        raise StoreError(msg) from error
 
 
 def located(name: str, *, read_only: bool = False) -> Path:

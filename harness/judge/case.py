@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
+from itertools import takewhile
 
 from msgspec import structs
 
@@ -26,7 +27,7 @@ from harness.core.record import (
     Row,
     coverage_share,
 )
-from harness.core.text import count, few, in_floors, operator
+from harness.core.text import count, cut, few, in_floors, operator
 from harness.judge import known_gaps
 from harness.judge.contract import contract_breach, stored_words, without_effect
 from harness.judge.distribution import Conclusion, pair_words, verdict_of
@@ -55,6 +56,9 @@ from harness.measure.metrics import TUNED
 
 _FIGURES = re.compile(r"[-+]?\d[\d.,e+-]*")
 """What differs between two messages of one kind."""
+
+_NAME = 32
+"""Largest number of columns of a value's name in a list of names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,17 +133,54 @@ class CaseVerdict:
         return max_floors(self.inputs)
 
     @property
+    def between(self) -> bool:
+        """Whether what the module of the first divergence reads was not compared."""
+        return self.first is not None and self.first.row.between
+
+    @property
+    def lead(self) -> str:
+        """How the place of the first divergence is introduced: ``at``.
+
+        If what a module reads was not compared, the operators before it may be the
+        cause: ``between q, k, v (agree) and``.
+        """
+        if not self.between or self.first is None:
+            return "at"
+        if self.inputs and all(judged.verdict.passed for judged in self.inputs):
+            return f"between {self.read} (agree) and"
+        if self.first.row.parents:
+            return "at or before"
+        return "between the component's inputs and"
+
+    @property
+    def read(self) -> str:
+        """Names of the compared values from which the first divergence was computed.
+
+        They leave out the modules that all of them, and the first divergence, are in.
+        """
+        places = [judged.row.place for judged in self.inputs]
+        here = self.first.row.place if self.first else ""
+        parts = [place.split(".")[:-1] for place in (here, *places)]
+        levels = (len(set(level)) == 1 for level in zip(*parts, strict=False))
+        shared = len(list(takewhile(bool, levels)))
+        while any(p.split(".")[shared].isdigit() for p in places) and shared:
+            shared -= 1  # a number alone names nothing
+        short = [".".join(place.split(".")[shared:]) for place in places]
+        return few([cut(name, _NAME) for name in short], 3)
+
+    @property
     def sentence(self) -> str:
         """One-line message of a failing test: what is wrong, where, how much."""
         if self.first is None or self.outcome is Outcome.STALE_GAP:
             return f"{self.id}: {self.outcome}: {self.reason}"
         first = self.first.row
         text = (
-            f"{self.id}: first diverges at {first.place} "
+            f"{self.id}: first diverges {self.lead} {first.place} "
             f"({operator(first.op)}), {first.sample}: {self.first.verdict.reason}"
         )
         if self.inputs_floors is not None:
-            text += f"; inputs to it agree to {in_floors(self.inputs_floors)}"
+            which = self.read if self.between else "inputs to it"
+            text += f"; {which} agree to {in_floors(self.inputs_floors)}"
         return text
 
     @property

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from harness.core.errors import first_line
+from harness.core.received import leads_inside
 from harness.core.toml_file import Table
 
 _CONFIGURATIONS = (
@@ -31,6 +32,9 @@ def installed(table: Table, package: str) -> Path:
         spec = find_spec(name)
     except (ImportError, ValueError):
         spec = None
+    if inside and not leads_inside(inside):
+        text = f"{inside!r} is no folder in a package; correct it."
+        raise table.error(text, "package")
     if spec is None or not spec.submodule_search_locations:
         text = f"no package {name!r} is installed here; install it with pip."
         raise table.error(text, "package")

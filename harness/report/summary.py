@@ -132,7 +132,7 @@ def _failure(failure: Divergence) -> Iterator[Line]:
     place = failure.outcome
     if failure.place:
         op = f"  ({failure.op})" if failure.op else ""
-        at = "first diverges at " if op else "first diverges at output "
+        at = f"first diverges {failure.lead} " if op else "first diverges at output "
         room = WIDTH - len(f"{INDENT}{at}{op}")
         place = f"{at}{cut(failure.place, room)}{op}"
     if len(f" ✗ {name}   {place}") <= WIDTH:

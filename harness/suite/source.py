@@ -15,7 +15,7 @@ from harness.recipes.hub import installed, snapshot
 from harness.recipes.lora import layers_of, network_of, networks_of
 from harness.recipes.named import check_named
 from harness.suite.schema import SuiteFile
-from harness.suite.tables import file_beside
+from harness.suite.tables import file_beside, path_beside
 
 Recipe = tuple[str, tuple[tuple[str, str | int | bool], ...]]
 """Name and options of a recipe."""
@@ -53,11 +53,7 @@ def read_source(table: Table, file: SuiteFile) -> Source:
     elif said.hub:
         path = snapshot(table, said.hub, said.seed)
     else:
-        try:
-            path = (folder / Path(said.checkpoint).expanduser()).resolve()
-        except (RuntimeError, ValueError) as error:  # a NUL byte; no such home folder
-            text = f"this is no path of a folder ({error}); correct it."
-            raise table.error(text, "checkpoint") from error
+        path = path_beside(table, "checkpoint", said.checkpoint).resolve()
     # A scale without a LoRA would make two different sources of the same weights.
     scale = said.lora_scale if lora else 1.0
     return Source(path=path, seed=said.seed, lora=lora, lora_scale=scale)

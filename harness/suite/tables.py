@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import cycle, islice, product
 from pathlib import Path
@@ -114,6 +115,33 @@ class Planned:
         return replace(self, variant=origin, components=())
 
 
+_BELOW = "x" * 200
+"""Stands for what is looked for in a folder: its path is longer than the folder's."""
+
+
+def path_beside(table: Table, key: str, named: str) -> Path:
+    """Return the path that a key names, relative to the suite's folder; links stay.
+
+    There may be nothing at the path. But it can be looked at, and so can what is below
+    it, so that nobody else has to expect an error there.
+
+    Raises:
+        SuiteError: No file can have this path, or this user may not look at it. The
+            message names the key's line.
+
+    """
+    try:
+        path = table.file.path.parent.absolute() / Path(named).expanduser()
+        with suppress(FileNotFoundError, NotADirectoryError):
+            (path / _BELOW).stat()
+    except (OSError, RuntimeError, ValueError) as error:
+        # A NUL byte, no such home, a link to itself, or a name that is too long.
+        why = getattr(error, "strerror", None) or error
+        text = f"nothing can be read at this path ({why}); correct it."
+        raise table.error(text, key) from error
+    return path
+
+
 def file_beside(table: Table, key: str, named: str, what: str = "file") -> Path:
     """Return the path of a file that a key names, relative to the suite's folder.
 
@@ -121,7 +149,7 @@ def file_beside(table: Table, key: str, named: str, what: str = "file") -> Path:
         SuiteError: There is no such file. The message names the key's line.
 
     """
-    path = (table.file.path.parent / Path(named).expanduser()).resolve()
+    path = path_beside(table, key, named).resolve()
     if not path.is_file():
         text = f"there is no {what} {path}."
         raise table.error(text, key)
@@ -304,8 +332,7 @@ def read_targets(table: Table, file: SuiteFile) -> dict[str, Target]:
             raise table.error(text, name)
         first, *rest = said.command
         if "/" in first:
-            folder = table.file.path.parent.absolute()
-            first = str(folder / Path(first).expanduser())
+            first = str(path_beside(table.table(name), "command", first))
         try:
             targets[name] = target_of(name, command=(first, *rest))
         except SpecError as error:

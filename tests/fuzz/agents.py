@@ -77,6 +77,31 @@ class AgentFormat(Format):
             os.close(nothing)
 
 
+TOLD = {
+    "protocol": agent.PROTOCOL,
+    "python": "3.11.0",
+    "machine": "arm64",
+    "numpy": "2.0",
+    "lacks": "",
+    "runtime": "1.20",
+}
+ANSWERS: tuple[tuple[dict[str, object], dict[str, np.ndarray]], ...] = (
+    ({"done": TOLD}, {}),
+    ({"done": False}, {}),
+    ({"done": {"lacking": [], "note": ""}}, {}),
+    ({"done": "there"}, {}),
+    ({"value": "sample"}, {"sample": ARRAYS["sample"]}),
+    ({"done": {"outputs": ["sample"]}}, {}),
+)
+"""What a target answers to each request, from its greeting to a run."""
+
+
+def healthy() -> list[bytes]:
+    """Return what a target sends before the first frame, and each frame."""
+    frames = (b"".join(map(bytes, agent.pack(*one))) for one in ANSWERS)
+    return [f"\n{agent.READY} 3.11\n".encode(), *frames]
+
+
 class TargetFormat(Format):
     """What a target sends: it may be anything that its command prints."""
 
@@ -111,31 +136,16 @@ class TargetFormat(Format):
 
     def change(self, rng: Random) -> None:
         self.anew()
-        told = {
-            "protocol": agent.PROTOCOL,
-            "python": "3.11.0",
-            "machine": "arm64",
-            "numpy": "2.0",
-            "lacks": "",
-            "runtime": "1.20",
-        }
-        answers = [
-            ({"done": told}, {}),
-            ({"done": False}, {}),
-            ({"done": []}, {}),
-            ({"done": "there"}, {}),
-            ({"value": "sample"}, {"sample": ARRAYS["sample"]}),
-            ({"done": {"outputs": ["sample"]}}, {}),
-        ]
-        changed = rng.randrange(len(answers) + 1)
-        data = f"\n{agent.READY} 3.11\n".encode()
-        if changed == len(answers):
-            data = changes.flipped(rng, data)
-        for at, (head, arrays) in enumerate(answers):
-            if at == changed:
-                data += frame(rng, head, arrays)
-            else:
-                data += b"".join(map(bytes, agent.pack(head, arrays)))
+        changed = rng.randrange(len(ANSWERS) + 1)
+        first, *frames = healthy()
+        if changed == len(ANSWERS):
+            first = changes.flipped(rng, first)
+        else:
+            frames[changed] = frame(rng, *ANSWERS[changed])
+        self.write(b"".join((first, *frames)))
+
+    def write(self, data: bytes) -> None:
+        """Let the target send this."""
         (self.files / "sent").write_bytes(data)
 
     def call(self) -> None:
@@ -153,14 +163,16 @@ class TargetFormat(Format):
 
     def _asked(self, one: object) -> None:
         came: list[np.ndarray] = []
+        values = self.drive.Values(lambda _name, value: came.append(value), ["sample"])
         try:
-            one.call("run", {}, lambda _name, value: came.append(value))
+            one.ask("run", dict[str, list[str]], {}, values)
         except self.drive.AgentError as error:
             check_shown(shown(one_line(str(error))), "a message")
-        check_shown(shown(one.log, lines=True), "the log of a target")
+        log = one.log.text
+        check_shown(shown(log, lines=True), "the log of a target")
         json.dumps([one.version, one.about, one.files])
         self.sound = 1
-        if len(one.log) > 1 << 16:
-            raise AssertionError(len(one.log))
+        if len(log) > 1 << 18:
+            raise AssertionError(len(log))
         for name in one.files.values():
             Path(name)

@@ -27,6 +27,7 @@ NAMES = (
     *("x" * 300, "é", "ä" * 130, "\ud83d\ude00", '"', "'''", '"""', "{{7*7}}", "${x}"),
     *(MARK, "$(touch x)", "-", "--help", "-i", "NaN", "None", "true", "0", "-1"),
     *("numpy.py", "run.py", "bundle.json", "entry.json", "about", "con", "~", "%s%n"),
+    *("~nobody-of-this-name/x", "a/" * 3000),
 )
 NUMBERS = (
     *(0, -0.0, 1, -1, 2, 3, 0.5, 255, 256, 65_535, 65_536),

@@ -1,16 +1,17 @@
 """What the tests of the fuzzers share; `tox -e fuzz` prints a table of the same.
 
 ``PARITY_FUZZ_S`` says for how many seconds each format is fuzzed, and
-``PARITY_FUZZ_SEED`` with which seed. A finding becomes a case of `test_findings`.
+``PARITY_FUZZ_SEED`` with which seed. The seed is fixed otherwise, so that a change is
+tested and not its luck; a faster machine only draws more. `tox -e fuzz` draws a seed.
+A finding becomes a case of `test_findings`.
 """
 
 import os
-import secrets
 
 from tests.fuzz.loop import fuzz
 
 SECONDS = float(os.environ.get("PARITY_FUZZ_S") or 60)
-SEED = int(os.environ.get("PARITY_FUZZ_SEED") or secrets.randbelow(10**6))
+SEED = int(os.environ.get("PARITY_FUZZ_SEED") or 1)
 
 
 def check(name, healthy, kept):
@@ -22,4 +23,5 @@ def check(name, healthy, kept):
         for one in result.findings
     ]
     assert told == [], f"seed {SEED}"
-    assert result.calls
+    # A reader that refuses all files hides what comes behind it.
+    assert result.sound, f"none of {result.calls:,} files was answered"

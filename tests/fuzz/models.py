@@ -149,16 +149,9 @@ class OnnxFormat(Format):
         held = [one for one in message.graph.initializer if one.external_data]
         entry = rng.choice(rng.choice(held).external_data)
         outside = str(self.place / "outside" / "there")
-        entry.value = rng.choice(
-            [
-                *changes.NAMES,
-                *map(str, changes.NUMBERS),
-                outside,
-                "1" * 5000,
-                "１",
-                "1_0",
-            ]
-        )
+        odd = (outside, "1" * 5000, "１", "1_0")
+        value = rng.choice([*changes.NAMES, *map(str, changes.NUMBERS), *odd])
+        entry.value = encodable(value)
 
     def call(self) -> None:
         from harness.core.foreign_files import bring, lacking, weight_files

@@ -6,24 +6,31 @@ files are those of a real run, so the first case takes some seconds.
 
 import json
 import lzma
+import re
+import subprocess
+import sys
 import tempfile
+import time
 from contextlib import suppress
 from random import Random
 
 import pytest
 
 from harness.core.errors import ParityError
-from tests.fuzz import agents, formats, models
+from harness.report.card import verify
+from tests.fuzz import agents, formats, loop, models
 from tests.fuzz.loop import Trouble, check_shown
 from tests.watch import watched
 
 DEEP = "[" * 5000 + "]" * 5000
 HUGE = "1" + "0" * 400
+SPIN = "import time\nwhile time.process_time() < 0.6: pass"
 
 VALUES = {
     "report": [
         ("suites.0.files", "3"),
         ("suites.0.path", '"/x"'),
+        ("suites.0.path", '"~nobody-of-this-name/parity.toml"'),
         ("environment", "[]"),
         ("environment.packages", '{"a": 3}'),
         ("verdicts.0.suite", '"/elsewhere"'),
@@ -34,6 +41,8 @@ VALUES = {
         ("cases.0.rows.sample", "[]"),
         ("cases.0.rows.probe", "[99999]"),
         ("cases.0.took_s", '{"onnx": null}'),
+        ("cases.0.asked", '{"hints": [[]]}'),
+        ("cases.0.asked", '{"device": "cpu", "new": [[], 3, [1, 2, 3]]}'),
         ("cases.0.ran", "3"),
         ("benchmarks", '[{"case": 3}]'),
         ("id", DEEP),
@@ -249,6 +258,108 @@ def test_a_frame_of_a_target_ends_in_a_sentence(opened, place, told):
     (form.files / "sent").write_bytes(ready + data)
 
     read(form, place, draws=1)
+
+
+def test_what_a_healthy_target_sends_is_answered(opened):
+    """Otherwise the fuzzer of what a target sends would never come to its end."""
+    form = opened("target")
+    form.write(b"".join(agents.healthy()))
+
+    form.call()
+    assert form.sound
+
+
+@pytest.mark.parametrize("log", [b"\x1b[2J", b"\xff" * 5000])
+def test_the_log_of_a_target_is_shown_as_any_other_text(opened, place, log):
+    form = opened("target")
+    form.write(b"".join((*agents.healthy(), log)))
+
+    read(form, place, draws=1)
+
+
+def test_a_bundle_whose_runtime_aborts_ends_as_a_process_of_its_own(opened, place):
+    """ONNX Runtime takes no null for a folder, and ends the process that gives it."""
+    form = opened("bundle")
+    said = json.loads(json.dumps(form.said))
+    said["calls"][0]["said"]["folder"] = None
+    (form.files / "bundle.json").write_text(json.dumps(said))
+    (form.files / "feeds.npz").write_bytes(form.whole)
+
+    assert form.ends_so(place)
+
+
+def test_a_sound_bundle_is_no_excuse_for_a_process_that_ends(opened, place):
+    form = opened("bundle")
+    (form.files / "bundle.json").write_text(json.dumps(form.said))
+    (form.files / "feeds.npz").write_bytes(form.whole)
+
+    assert not form.ends_so(place)
+
+
+def test_a_card_whose_runtime_aborts_is_answered_with_no(tmp_path):
+    driver = tmp_path / "driver.py"
+    driver.write_text("import os\ndef open_driver():\n    os.abort()\n")
+
+    done = verify._run(tmp_path, driver, tmp_path / "trace.npz")
+    assert verify._failed(done, "ONNX Runtime") == (
+        verify.NO,
+        "ONNX Runtime fails: crashes by SIGABRT",
+    )
+
+
+@pytest.mark.parametrize("draw", range(40))
+def test_a_changed_place_of_weights_can_be_written_into_a_file(opened, draw):
+    form = opened("onnx")
+    message = type(form.protos["external.onnx"])()
+    message.CopyFrom(form.protos["external.onnx"])
+
+    form._external(Random(draw), message)
+    assert message.SerializeToString()
+
+
+@pytest.mark.parametrize("path", ["x" * 300, "a/" * 3000, "~nobody-of-this-name/x"])
+def test_a_checkpoint_at_no_path_ends_in_a_sentence(opened, path):
+    form = opened("toml")
+    for name, text in form.texts.items():
+        (form.files / name).write_text(text)
+    text = re.sub(
+        'checkpoint = ".*"', f'checkpoint = "{path}"', form.texts["parity.toml"]
+    )
+    (form.files / "parity.toml").write_text(text)
+
+    with pytest.raises(ParityError, match="nothing can be read at this path"):
+        form.call()
+
+
+def spin(seconds):
+    """Use a processor for some seconds."""
+    start = time.process_time()
+    while time.process_time() - start < seconds:
+        pass
+
+
+CALLS = {
+    "it computes": (lambda: spin(0.6), "processor time"),
+    "a child computes": (
+        lambda: subprocess.run([sys.executable, "-c", SPIN], check=True),
+        "processor time",
+    ),
+    "it waits": (lambda: time.sleep(1.2), "waiting"),
+    "it waits a little": (lambda: time.sleep(0.6), ""),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_slow_call_is_one_that_computes_or_waits_for_long(monkeypatch, name):
+    """The time that other work has the processor counts as waiting."""
+    monkeypatch.setattr(loop, "LIMIT_S", 0.4)
+    monkeypatch.setattr(loop, "WAIT_S", 0.9)
+    call, words = CALLS[name]
+
+    spent = loop._Spent()
+    call()
+    assert words in spent.words
+    assert bool(words) == bool(spent.words)
 
 
 @pytest.mark.parametrize("number", ["18446744073709551616", "1e999", "nan", "-1"])

@@ -24,6 +24,7 @@ from harness.core.environment import printed
 from harness.core.errors import ParityError
 from harness.core.outcome import Outcome
 from harness.core.pipeline import PAIRS
+from harness.core.private import from_tilde
 from harness.core.received import read_bytes, unpacked
 from harness.core.record import (
     ISOLATED,
@@ -345,7 +346,7 @@ def find_baseline(folder: Path, name: str) -> Path:
         ParityError: There is no such baseline.
 
     """
-    for path in (Path(name).expanduser(), path_of(folder, name)):
+    for path in (from_tilde(name), path_of(folder, name)):
         if path.name.endswith(SUFFIX) and path.is_file():
             return path
     there = [path.name.removesuffix(SUFFIX) for path in baselines_in(folder)]

@@ -74,7 +74,15 @@ def _setting(value: object) -> str:
     """Return a device setting as text; hints are pairs of a name and a number."""
     if not isinstance(value, Sequence) or isinstance(value, str):
         return str(value)
-    return ", ".join(f"{name} = {number}" for name, number in value) or "none"
+    return ", ".join(map(_part, value)) or "none"
+
+
+def _part(value: object) -> str:
+    # Another version may have settings that are lists of something else.
+    match value:
+        case [name, number]:
+            return f"{name} = {number}"
+    return str(value)
 
 
 def same_task(sample: str, before: CaseRecord, after: CaseRecord) -> bool:

@@ -23,10 +23,12 @@ from harness.core.record import LAYERS, OUTPUTS, READ, Row
 from harness.engine.deployed import Deployed, Reading
 from harness.engine.host import report_progress
 from harness.measure.align import (
+    MASK_END,
     coverage_of,
     ended,
     read_as,
     same_axes,
+    shown,
     source_value,
     wanted_values,
 )
@@ -265,18 +267,23 @@ class Watcher:
             return
         shape = same_axes(actual.shape, expected.shape)
         actual = read_as(expected, actual if shape is None else actual.reshape(shape))
-        if self._trace.places[probe.name].is_mask:
-            expected, actual = ended(expected), ended(actual)
+        is_mask = self._trace.places[probe.name].is_mask
+        scores = shown(expected, actual, is_mask=is_mask)
         comparison = compare(
-            expected=expected,
-            actual=actual,
+            expected=scores[0],
+            actual=scores[1],
             floor_rms=self._trace.floor_rms(probe.name),
         )
-        read = read_alone(self._trace, probe.name, expected, actual, comparison)
+        read = read_alone(self._trace, probe.name, *scores, comparison)
         if read:
             again, here, there = read
             looks = self._looks(here, there, again, probe)
             self._read[value] = (probe, READ[LAYERS], again, looks)
+        # Two masks that differ are described by what they hold.
+        if is_mask and any((np.abs(one) >= MASK_END).any() for one in scores):
+            expected, actual = ended(expected), ended(actual)
+        else:
+            expected, actual = scores
         looks = "" if read else self._looks(expected, actual, comparison, probe)
         self._seen[value] = (probe, LAYERS, comparison, looks)
         self._trace.forget(probe.name)
@@ -297,15 +304,23 @@ class Watcher:
         self._looked_at += expected.size
         near = {p: self._trace[p] for p in probe.parents if p in self._trace}
         it = self._operands.of(probe) if self._operands else None
-        return error_pattern(expected, actual, found.floor_rms, probe.op, near, it=it)
+        # The operators before a module may cause the error, so its name says nothing.
+        op = "" if probe.between else probe.op
+        return error_pattern(expected, actual, found.floor_rms, op, near, it=it)
 
     def rows(self) -> list[Row]:
+<<<<<<< HEAD
+        """Return a row for each compared value, in order of execution."""
+        found = sorted(self._seen.values(), key=lambda pair: pair[0].position)
+        compared = {probe.name for probe, _, _ in found}
+=======
         """Return a row for each compared value, in order of execution.
 
         A value with padding in it has a second row, of what is read.
         """
         every = (*self._seen.values(), *self._read.values())
         found = sorted(every, key=lambda pair: pair[0].position)
+>>>>>>> masks
         return [
             Row(
                 sample=self._sample,
@@ -318,6 +333,8 @@ class Watcher:
                 parents=probe.parents,
                 comparison=comparison,
                 looks=looks,
+                between=probe.is_module
+                and (probe.between or not compared.issuperset(probe.parents)),
             )
             for probe, what, comparison, looks in found
         ]

@@ -21,7 +21,7 @@ from harness.core.case import Component
 from harness.core.contract import unfreeze
 from harness.core.errors import RefusedError, StageError, first_line
 from harness.core.outcome import Outcome
-from harness.measure.align import MASKED, ended
+from harness.measure.align import MASKED, shown
 from harness.measure.compare import compare
 from harness.measure.sensitivity import Arrays, Run
 from harness.measure.trace import OUTPUT, Trace, TraceWriter, open_trace
@@ -430,8 +430,8 @@ class _Noise:
 
         Where all elements are infinite on both sides, the value has no floor.
         """
-        if self.recorded.places[name].is_mask:
-            single, double = ended(single), ended(double)
+        is_mask = self.recorded.places[name].is_mask
+        double, single = shown(double, single, is_mask=is_mask)
         rms = compare(expected=double, actual=single).rms
         return [rms**2] if math.isfinite(rms) else []
 

@@ -5,8 +5,10 @@ from functools import partial
 from tests.faults.catalogue.fault import Fault, InRule, fault
 
 
-def _rule(module: str, name: str, right: str, wrong: str, *expects: str) -> Fault:
-    plant = InRule(module=module, right=right, wrong=wrong)
+def _rule(
+    module: str, name: str, right: str, wrong: str, *expects: str, tests: str = ""
+) -> Fault:
+    plant = InRule(module=module, right=right, wrong=wrong, tests=tests)
     return fault("metric", plant, name, "", *expects)
 
 
@@ -17,6 +19,8 @@ _in_taken_out = partial(_rule, "harness/measure/unread.py")
 _in_compare = partial(_rule, "harness/measure/compare.py")
 _in_metrics = partial(_rule, "harness/measure/metrics.py")
 _in_value = partial(_rule, "harness/judge/value.py")
+
+_CONTRACT = "runtimes/candidate/test_contract.py"
 
 FAULTS = (
     _in_compare(
@@ -122,6 +126,12 @@ FAULTS = (
     ),
     _in_align("mask-cut-too-low", "MASK_END = 6e4", "MASK_END = 1.0", "mask"),
     _in_align(
+        "mask-hides-the-scores-beside-it",
+        "return np.where(alike, 0, expected), np.where(alike, 0, actual)",
+        "return expected, actual",
+        "mask",
+    ),
+    _in_align(
         "shapes-of-equal-size-match",
         " if actual == (math.prod(wanted[:-1]), wanted[-1], 1, 1) else None",
         "",
@@ -197,10 +207,80 @@ FAULTS = (
         "earliest",
     ),
     _in_case(
+        "module-blamed-for-what-is-before-it",
+        "if not self.between or self.first is None:",
+        "if True:",
+        "not_blamed_alone",
+    ),
+    _in_case(
         "failing-rows-forgotten",
         "if failing := [judged for judged in rows if not judged.verdict.passed]:",
         "if failing := []:",
         "fail",
         "test_",
+    ),
+    _rule(
+        "harness/measure/error_patterns/arithmetic.py",
+        "pattern-that-leaves-most-of-the-error",
+        "if rms(left) > max(share * whole, min(noise, _SMALL_PART * whole)):",
+        "if False:",
+        "test_",
+        tests="measure/test_error_patterns.py",
+    ),
+    _rule(
+        "harness/runtimes/candidate/calls.py",
+        "pattern-of-the-first-sample-alone",
+        "for sample in self.samples:\n            changed",
+        "for sample in self.samples[:1]:\n            changed",
+        "sample",
+        tests="runtimes/candidate/test_calls.py",
+    ),
+    _rule(
+        "harness/judge/contract.py",
+        "int8-that-is-float32-passes",
+        "if asked and stored is not None and not stored.get(asked):",
+        "if False:",
+        "stored",
+        tests=_CONTRACT,
+    ),
+    _rule(
+        "harness/measure/sensitivity.py",
+        "inputs-judged-on-nan",
+        "bool((np.isfinite(expected[name]) & ~np.isfinite(actual[name])).any())",
+        "False",
+        "not_finite",
+        tests=_CONTRACT,
+    ),
+    _rule(
+        "harness/runtimes/candidate/contract.py",
+        "fixed-axis-by-what-differs",
+        "            if not _runs(run, feeds):\n",
+        "            if True:\n",
+        "fixed",
+        tests=_CONTRACT,
+    ),
+    _rule(
+        "harness/suite/shapes.py",
+        "no-size-above-the-suites-own",
+        "larger = [2 * top, top + step]",
+        "larger = [top]",
+        "above",
+        "larger",
+    ),
+    _rule(
+        "harness/engine/imports.py",
+        "recipe-by-its-name-alone",
+        "sorted([path.name, digest_file(path)] for path in there)",
+        "sorted([path.name] for path in there)",
+        "made_anew",
+        "followed",
+    ),
+    _rule(
+        "harness/report/runs/causes.py",
+        "cause-left-out",
+        "elif checkpoint:",
+        "elif False:",
+        "cause",
+        tests="report/runs/test_gate.py",
     ),
 )

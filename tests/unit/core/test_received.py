@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from harness.core.received import DamagedError, decode, read_bytes
+from harness.core.received import DamagedError, decode, leads_inside, read_bytes
 
 
 class Told(msgspec.Struct):
@@ -28,6 +28,11 @@ class Told(msgspec.Struct):
 def test_json_that_is_not_what_it_must_be_is_one_clause(text, clause):
     with pytest.raises(DamagedError, match=clause):
         decode(text, Told)
+
+
+@pytest.mark.parametrize("name", ["x" * 256, "ä" * 128, "a/" * 600, "a/" * 3000])
+def test_a_path_from_data_that_no_system_holds_leads_nowhere(name):
+    assert not leads_inside(name)
 
 
 def test_a_file_that_is_no_plain_file_or_too_large_is_not_read(tmp_path):

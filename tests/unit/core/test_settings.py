@@ -20,3 +20,8 @@ def test_the_option_names_the_suite_from_here(tmp_path, monkeypatch, path, optio
 
     command = NextSteps().explain("unet/mnn/fp32", str(tmp_path / path))
     assert command == f"parity explain unet/mnn/fp32{option}"
+
+
+def test_a_run_of_a_user_that_is_not_here_names_its_suite():
+    command = NextSteps().explain("unet/mnn/fp32", "~nobody-of-this-name/parity.toml")
+    assert command.endswith(" --suite '~nobody-of-this-name'")

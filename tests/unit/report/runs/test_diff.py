@@ -265,6 +265,23 @@ def test_other_settings_are_incomparable_and_named():
     assert (finding.change, finding.words) == (Change.INCOMPARABLE, "threads 2 → 1")
 
 
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ([["level", 2], ["fast", 0]], "level = 2, fast = 0"),
+        ([], "none"),
+        ([[]], "[]"),
+        (["fast", ["a", 1, 2]], "fast, ['a', 1, 2]"),
+        ({"name": "phone"}, "{'name': 'phone'}"),
+    ],
+)
+def test_a_setting_that_another_version_has_is_shown_as_it_is(value, words):
+    before = run(replace(record(output(1)), asked={"device": "cpu"}))
+    after = run(replace(record(output(1)), asked={"device": "cpu", "new": value}))
+
+    assert found(before, after, SETTINGS).words == f"new None → {words}"
+
+
 def test_versions_and_files_that_differ_are_named():
     packages = {"MNN": "3.7.0", "torch": "2.13.0", "onnx": "1.23"}
     later = report(record(output(1)), environment={**MACHINE, "packages": packages})
