@@ -309,18 +309,13 @@ class Watcher:
         return error_pattern(expected, actual, found.floor_rms, op, near, it=it)
 
     def rows(self) -> list[Row]:
-<<<<<<< HEAD
-        """Return a row for each compared value, in order of execution."""
-        found = sorted(self._seen.values(), key=lambda pair: pair[0].position)
-        compared = {probe.name for probe, _, _ in found}
-=======
         """Return a row for each compared value, in order of execution.
 
         A value with padding in it has a second row, of what is read.
         """
         every = (*self._seen.values(), *self._read.values())
         found = sorted(every, key=lambda pair: pair[0].position)
->>>>>>> masks
+        compared = {probe.name for probe, *_ in found}
         return [
             Row(
                 sample=self._sample,
