@@ -123,7 +123,7 @@ def longest(source: Source) -> int | None:
     if not isinstance(positions, int) or positions < 1:
         return None
     if any(name in str(config.get("model_type")) for name in _FROM_PADDING_ON):
-        positions -= int(config.get("pad_token_id") or 0) + 1
+        positions -= config.whole("pad_token_id", 0) + 1
     return max(1, positions)
 
 
@@ -175,8 +175,8 @@ def width_of(source: Source) -> int:
     """Return the size of a hidden state."""
     config = read_config(source, "")
     for key in ("hidden_size", "dim", "d_model"):
-        if key in config:
-            return int(config[key])
+        if config.get(key) is not None:
+            return config.whole(key)
     raise KeyError("hidden_size")  # noqa: EM101  # `describe` makes the message
 
 
