@@ -296,6 +296,7 @@ def properties_of(verdict: CaseVerdict) -> list[tuple[str, str]]:
         floors = row.comparison.floor_multiple
         found += [
             ("parity.first_divergence", row.place),
+            ("parity.lead", verdict.lead),
             ("parity.operator", row.op),
             ("parity.source", row.source),
             ("parity.floors", "" if floors is None else f"{floors:.3g}"),

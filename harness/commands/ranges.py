@@ -28,8 +28,9 @@ _SHOWN = 20
 def ranges(*, components: tuple[str, ...], suite: Path, store: str) -> int:
     """Show what float16 would lose in COMPONENTS, and a block list. Default: all.
 
-    The command reads the float32 reference and runs no float16. The exit code is 1 if
-    a value overflows.
+    The command reads the float32 reference, or runs the file in float32 where the
+    reference has modules only. It runs no float16. The exit code is 1 if a value
+    overflows.
     """
     from harness.core.case import Case
     from harness.engine.engine import Engine
@@ -66,13 +67,22 @@ def losses_of(engine: Engine, case: Case) -> list[Loss]:
 
     """
     from harness.core.probes import load_probes
+    from harness.core.runtime import onnx_runtime
+    from harness.engine.export_files import MODEL
     from harness.measure.float16 import scan
     from harness.measure.trace import open_trace
 
     losses: dict[str, Loss] = {}
-    for probes, readings in engine.references(case):
-        traces = (open_trace(r.reference.path) for r in readings if r.layers)
-        for loss in scan(load_probes(probes), traces):
+    for path, readings in engine.references(case):
+        probes, file = load_probes(path), path.parent / MODEL
+        read = [reading for reading in readings if reading.layers]
+        # The reference has the values of modules, and not what is between or in them.
+        of_modules = all(probe.is_module for probe in probes)
+        if of_modules and file.is_file() and onnx_runtime().is_installed:
+            found = engine.losses(case, file, read)
+        else:
+            found = scan(probes, (open_trace(r.reference.path) for r in read))
+        for loss in found:
             losses.setdefault(loss.probe.name, loss)
     return list(losses.values())
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -92,6 +92,16 @@ class Entry:
     def size_bytes(self) -> int:
         """The total size of the files."""
         return sum(record.size_bytes for record in self.files.values())
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """What a record keeps of the entry: digest, size, tool versions and notes."""
+        return {
+            "digest": self.key_digest,
+            "size_bytes": self.size_bytes,
+            "made_by": dict(self.made_by),
+            "meta": dict(self.meta),
+        }
 
     def file(self, name: str) -> Path:
         """Return the path of one of the files.

@@ -39,11 +39,7 @@ def weight_files(path: Path, kind: str) -> tuple[str, ...]:
     for name in files:
         check_inside(path, name)
         if not (path.parent / name).is_file():
-            msg = (
-                f"{path} keeps weights in {name!r}, which is not there; copy it "
-                f"to {path.parent}."
-            )
-            raise SuiteError(msg)
+            raise SuiteError(lacking_onnx(path))
         if name in _OURS:
             msg = (
                 f"{path} keeps weights in {name!r}, a name that the store gives to a "

@@ -122,6 +122,8 @@ class Header:
             without a table are absent. A drawn token id must be below this number: ONNX
             Runtime refuses a larger one, and other runtimes read from any address.
         external: Every tensor that is in another file, wherever it is in the graph.
+        opset: Version of ONNX's own operators that the file declares; 0 if it declares
+            none.
 
     """
 
@@ -131,6 +133,7 @@ class Header:
     half_bytes: int
     rows: Mapping[str, int] = field(repr=False)
     external: tuple[ExternalTensor, ...] = field(repr=False)
+    opset: int
 
 
 def read_header(path: Path) -> Header:
@@ -141,7 +144,8 @@ def read_header(path: Path) -> Header:
     the ONNX file. Code that reads the graph may rely on that.
 
     Raises:
-        SuiteError: The file is not there, is no ONNX file, or is damaged.
+        SuiteError: The file is not there, is no ONNX file, is damaged, or is of a newer
+            version of ONNX than the installed onnx.
 
     """
     try:
@@ -167,6 +171,7 @@ def _read(path: Path, _size: int, _changed: int) -> Header:
         what = "graph" if not model.HasField("graph") else "output in its graph"
         msg = f"{path} is no ONNX file, or is cut short (it holds no {what})."
         raise SuiteError(msg)
+    _refuse_newer(path, model)
     try:
         _check(model)
         return _header(model)
@@ -195,7 +200,31 @@ def _header(model: onnx.ModelProto) -> Header:
         ),
         rows=_rows_looked_up(graph, [port.name for port in inputs]),
         external=external,
+        opset=_opset(model),
     )
+
+
+def _opset(model: onnx.ModelProto) -> int:
+    domains = ("", "ai.onnx")
+    declared = [one.version for one in model.opset_import if one.domain in domains]
+    return max(declared, default=0)
+
+
+def _refuse_newer(path: Path, model: onnx.ModelProto) -> None:
+    """Refuse a file of a version of ONNX that the installed onnx does not know."""
+    import onnx
+
+    for what, said, newest in (
+        ("opset", _opset(model), onnx.defs.onnx_opset_version()),
+        ("IR version", model.ir_version, onnx.IR_VERSION),
+    ):
+        if said > newest:
+            msg = (
+                f"{path} says that it is of {what} {said}, and the newest that onnx "
+                f"{onnx.__version__} knows is {newest}. Export it with an older one, "
+                "or install a newer onnx."
+            )
+            raise SuiteError(msg)
 
 
 def computes_in(path: Path) -> str:
@@ -459,18 +488,17 @@ def lacking_onnx(path: Path) -> str:
         SuiteError: There is no ONNX file at `path`, or it is cut short.
 
     """
-    sizes: dict[str, int] = {}
+    sizes: dict[str, int | None] = {}
     for tensor in read_header(path).external:
         beside = path.parent / tensor.location
         if tensor.location not in sizes:
-            present = beside.stat().st_size if beside.is_file() else 0
-            sizes[tensor.location] = present
+            sizes[tensor.location] = beside.stat().st_size if beside.is_file() else None
         if lack := _lack(tensor, path, sizes[tensor.location]):
             return lack
     return ""
 
 
-def _lack(tensor: ExternalTensor, path: Path, present: int) -> str:
+def _lack(tensor: ExternalTensor, path: Path, present: int | None) -> str:
     where, needed = tensor.location, tensor.offset + tensor.length
     what = f"{path.name} keeps {tensor.name!r} in {where}"
     way_out = f"fetch or copy {where} again, or export the model again."
@@ -479,6 +507,8 @@ def _lack(tensor: ExternalTensor, path: Path, present: int) -> str:
             f"{what} from byte {tensor.offset:,}, {tensor.length:,} bytes long, which "
             "no file can have; export the model again."
         )
+    if present is None:
+        return f"{what}, which is not there; {way_out}"
     if needed > present:
         return (
             f"{what} up to byte {needed:,}, and that file has {present:,} bytes, so "

@@ -59,6 +59,8 @@ class Probe:
         arguments: Tensor arguments of the operator, in order. Each is a pair of the
             argument's name and the name of a value or an input. A name with a dot is
             that of a parameter. The tensors of a list share the argument's name.
+        between: Whether a module reads a value that is no probe: operators that have
+            no module of their own stand between its parents and its inputs.
 
     """
 
@@ -72,6 +74,13 @@ class Probe:
     parents: tuple[str, ...] = ()
     settings: tuple[tuple[str, Setting], ...] = ()
     arguments: tuple[tuple[str, str], ...] = ()
+    between: bool = False
+
+    @property
+    def is_module(self) -> bool:
+        """Whether the value is the output of a module, not of one operator."""
+        has_name = bool(self.module) and self.name.endswith(self.module)
+        return has_name and "." not in self.op  # as ``aten.linear.default`` has
 
 
 def save_probes(probes: Sequence[Probe], path: Path) -> None:

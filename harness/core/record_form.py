@@ -185,6 +185,8 @@ class Graph(TypedDict):
     kinds: dict[Name, Count]
     weights: list[Weight]
     attributes: list[Attribute]
+    dropped: NotRequired[list[Name]]
+    lora: NotRequired[Text]
 
 
 class Foreign(TypedDict):
@@ -277,6 +279,11 @@ class Probes(BriefProbes, forbid_unknown_fields=True):
     source: list[Name]
     parents: list[tuple[Name, ...]]
     looks: list[Text]
+    between: list[bool] = []
+
+    def __post_init__(self) -> None:
+        # Records of older versions do not have it.
+        self.between = self.between or [False] * len(self.probe)
 
 
 Atols = tuple[Number, Number, Number, Number, Number, Number]

@@ -284,7 +284,7 @@ def case_line(case: str, checks: Mapping[str, Mapping[str, str]]) -> Line:
 
     `checks` has the properties of each check, as a test or a run reports them.
     """
-    words, place, tone, mark = [], "", "good", "✓"
+    words, place, lead, tone, mark = [], "", "", "good", "✓"
     for what, told in checks.items():
         outcome = told["parity.outcome"]
         if outcome == "unavailable":
@@ -299,11 +299,11 @@ def case_line(case: str, checks: Mapping[str, Mapping[str, str]]) -> Line:
         if outcome not in {"within", "gap"}:
             tone, mark = "bad", "✗"
             words.append(f"{what} {outcome}")
-            place = place or told.get("parity.first_divergence", "")
+            if not place and (place := told.get("parity.first_divergence", "")):
+                lead = f" · first diverges {told.get('parity.lead', 'at')} "
         facts = (told.get(f"parity.{name}") for name in ("own", "stored", "itself"))
         words += filter(None, facts)
     text = f" {mark} {case:<38} {' · '.join(words)}"
     if place:
-        room = max(_PLACE, WIDTH - len(text) - len(" · first diverges at "))
-        text += f" · first diverges at {cut(place, room)}"
+        text += f"{lead}{cut(place, max(_PLACE, WIDTH - len(text) - len(lead)))}"
     return Line(text=text, tone=tone)

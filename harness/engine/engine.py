@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from harness.core.case import Case, Device, Group, Sample, sample_groups, samples_of
 from harness.core.comparison import Comparison
@@ -24,7 +24,7 @@ from harness.core.outcome import Outcome
 from harness.core.pipeline import PipelineCase, PipelineRun, Tested
 from harness.core.record import CaseRecord, Failure, Row
 from harness.core.rounding import Bits, Effects, Trials
-from harness.core.runtime import check_words, exact
+from harness.core.runtime import check_words, exact, onnx_runtime
 from harness.core.waiting import awaited
 from harness.engine import export_files, keys, tasks
 from harness.engine.artifacts import Artifacts, native_converter
@@ -37,9 +37,12 @@ from harness.engine.needs import pipeline_need
 from harness.engine.store import Store
 from harness.engine.worker import JobResult
 from harness.engine.worker_pool import Progress, WorkerPool
-from harness.recipes.stand_ins import drawn_with, stand_ins
+from harness.recipes.stand_ins import stand_ins_of
 from harness.suite.schema import Limits
 from harness.suite.shapes import not_above
+
+if TYPE_CHECKING:
+    from harness.measure.float16 import Loss
 
 LOG_CHARACTERS = 4096
 """Number of characters of a runtime's native output that a record keeps."""
@@ -202,7 +205,7 @@ class Engine(AbstractContextManager["Engine"]):
         )
         # The first sizes are timed, so their files are recorded.
         graph, file = found[0]
-        made = {"onnx": _summary(graph), case.backend: _summary(file.artifact)}
+        made = {"onnx": graph.summary, case.backend: file.artifact.summary}
         rewrite = max([0.0, *rewrites])
         return {
             **fields,
@@ -253,7 +256,7 @@ class Engine(AbstractContextManager["Engine"]):
         case, took = excerpt.case, dict[str, float]()
         file = self._artifacts.deployed(case, excerpt.entry, [excerpt.reading], took)
         fields = self._measured(case, [file], took)
-        return {**fields, "artifacts": {case.backend: _summary(file.artifact)}}
+        return {**fields, "artifacts": {case.backend: file.artifact.summary}}
 
     def _measured(
         self, case: Case, deployed: Sequence[Deployed], took: dict[str, float]
@@ -334,6 +337,19 @@ class Engine(AbstractContextManager["Engine"]):
         """Yield each graph's probe table and its samples' references."""
         for _, graph, readings in self._prepared(case):
             yield graph.file(export_files.PROBES), readings
+
+    def losses(
+        self, case: Case, file: Path, readings: Sequence[Reading]
+    ) -> tuple[Loss, ...]:
+        """Return what float16 would lose of the values of an exported file's nodes."""
+        backend, device = onnx_runtime().name, case.reference
+        result = self._worker_pool.job(
+            *(backend, tasks.LOSSES, case.component, device, backend, file, readings),
+            subject=case.component.name,
+            label=f"{case.component.name}: values of its file",
+            failure=Outcome.RUN,
+        )
+        return cast("tuple[Loss, ...]", result.value)
 
     def drawing(self, case: PipelineCase) -> tuple[Entry, Entry]:
         """Return a pipeline's inputs and PyTorch's drawing; make missing ones."""
@@ -517,7 +533,7 @@ class Engine(AbstractContextManager["Engine"]):
             "inputs": {"": keys.drawing_question(pipeline)},
             "made_of": made_of(pipeline.components),
             "pipeline": {"roles": pipeline_case.asked, **fields["pipeline"]},
-            "artifacts": {file.role: _summary(file.artifact) for file in role_files},
+            "artifacts": {file.role: file.artifact.summary for file in role_files},
         }
 
 
@@ -539,7 +555,7 @@ def _recorded(case: Tested, measure: Callable[[], Fields]) -> CaseRecord:
         fields = {"failure": failure}
     return record_of(
         case,
-        stand_ins=_stand_ins(case),
+        stand_ins=stand_ins_of(case),
         too_large=case.too_large if isinstance(case, Case) else (),
         **fields,
     )
@@ -578,22 +594,4 @@ def _seen(
         "took_s": took,
         "peak_bytes": result.peak_bytes,
         "log": result.log[-LOG_CHARACTERS:],
-    }
-
-
-def _stand_ins(case: Tested) -> tuple[str, ...]:
-    """Return the stand-ins for real inputs; a stage will report a damaged file."""
-    with suppress(ParityError):
-        if isinstance(case, PipelineCase):
-            return drawn_with(case.pipeline)
-        return stand_ins(case.component)
-    return ()
-
-
-def _summary(entry: Entry) -> dict[str, Any]:
-    return {
-        "digest": entry.key_digest,
-        "size_bytes": entry.size_bytes,
-        "made_by": dict(entry.made_by),
-        "meta": dict(entry.meta),
     }

@@ -24,6 +24,9 @@ PREPARE_GIVEN: Final = "harness.runtimes.foreign.onnx_reference:prepare_given"
 MEASURE_SELF: Final = "harness.runtimes.pytorch.self_error:measure_self"
 """Measures PyTorch's own error in fewer bits for one component (`torch`)."""
 
+LOSSES: Final = "harness.runtimes.foreign.onnx_reference:losses_in"
+"""Finds what float16 would lose of a graph's values (ONNX Runtime's own host)."""
+
 CHECK_GRAPH: Final = "harness.runtimes.pytorch.prepare:check"
 """Compares a graph with its PyTorch module and runs neither (`torch`)."""
 

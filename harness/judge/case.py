@@ -8,8 +8,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
+from functools import partial
+from itertools import takewhile
 
 from msgspec import structs
 
@@ -19,12 +21,13 @@ from harness.core.record import (
     ISOLATED,
     LAYERS,
     OUTPUTS,
+    READ,
     CaseRecord,
     Key,
     Row,
     coverage_share,
 )
-from harness.core.text import count, few, in_floors, operator
+from harness.core.text import count, cut, few, in_floors, operator
 from harness.judge import known_gaps
 from harness.judge.contract import contract_breach, stored_words, without_effect
 from harness.judge.distribution import Conclusion, pair_words, verdict_of
@@ -46,12 +49,16 @@ from harness.judge.rewritten_values import (
 )
 from harness.judge.self_error import Own, own_errors, own_words, refusals
 from harness.judge.tolerance import FULL_PRECISION, Tolerance, first_tier, first_tiers
+from harness.judge.unread import read_by_padding, unread_message
 from harness.judge.value import JudgedRow, judge, max_floors
 from harness.measure.error_patterns.observed import NOISE
 from harness.measure.metrics import TUNED
 
 _FIGURES = re.compile(r"[-+]?\d[\d.,e+-]*")
 """What differs between two messages of one kind."""
+
+_NAME = 32
+"""Largest number of columns of a value's name in a list of names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,17 +133,54 @@ class CaseVerdict:
         return max_floors(self.inputs)
 
     @property
+    def between(self) -> bool:
+        """Whether what the module of the first divergence reads was not compared."""
+        return self.first is not None and self.first.row.between
+
+    @property
+    def lead(self) -> str:
+        """How the place of the first divergence is introduced: ``at``.
+
+        If what a module reads was not compared, the operators before it may be the
+        cause: ``between q, k, v (agree) and``.
+        """
+        if not self.between or self.first is None:
+            return "at"
+        if self.inputs and all(judged.verdict.passed for judged in self.inputs):
+            return f"between {self.read} (agree) and"
+        if self.first.row.parents:
+            return "at or before"
+        return "between the component's inputs and"
+
+    @property
+    def read(self) -> str:
+        """Names of the compared values from which the first divergence was computed.
+
+        They leave out the modules that all of them, and the first divergence, are in.
+        """
+        places = [judged.row.place for judged in self.inputs]
+        here = self.first.row.place if self.first else ""
+        parts = [place.split(".")[:-1] for place in (here, *places)]
+        levels = (len(set(level)) == 1 for level in zip(*parts, strict=False))
+        shared = len(list(takewhile(bool, levels)))
+        while any(p.split(".")[shared].isdigit() for p in places) and shared:
+            shared -= 1  # a number alone names nothing
+        short = [".".join(place.split(".")[shared:]) for place in places]
+        return few([cut(name, _NAME) for name in short], 3)
+
+    @property
     def sentence(self) -> str:
         """One-line message of a failing test: what is wrong, where, how much."""
         if self.first is None or self.outcome is Outcome.STALE_GAP:
             return f"{self.id}: {self.outcome}: {self.reason}"
         first = self.first.row
         text = (
-            f"{self.id}: first diverges at {first.place} "
+            f"{self.id}: first diverges {self.lead} {first.place} "
             f"({operator(first.op)}), {first.sample}: {self.first.verdict.reason}"
         )
         if self.inputs_floors is not None:
-            text += f"; inputs to it agree to {in_floors(self.inputs_floors)}"
+            which = self.read if self.between else "inputs to it"
+            text += f"; {which} agree to {in_floors(self.inputs_floors)}"
         return text
 
     @property
@@ -201,6 +245,7 @@ def judge_case(
     rows = tuple(_judged(record, what, policy, of_pytorch))
     others = NONE
     if what == LAYERS:
+        rows = read_by_padding(rows)
         outputs = tuple(_judged(record, OUTPUTS, policy, of_pytorch))
         others = rewritten_values(record, rows, outputs)
         rows = tuple(others.applied(judged) for judged in rows)
@@ -233,7 +278,8 @@ def judge_case(
     words = [*own_words([judged.row for judged in rows], of_pytorch)]
     unsaid = [text for text in words if text.removeprefix("off by ") not in reason]
     refused = refusals(record) if what in JUDGED_WITHIN else ()
-    beside = (rewritten_message(rows), *foreign_words(record, what), *unsaid, *refused)
+    padding, another = unread_message(rows), rewritten_message(rows)
+    beside = (another, padding, *foreign_words(record, what), *unsaid, *refused)
     reason = "; ".join((reason, *filter(None, beside)))
     applied = known_gaps.apply(gaps, f"{record.case}/{what}", found, today, also)
     return CaseVerdict(
@@ -261,6 +307,11 @@ def _judged(
     record: CaseRecord, what: str, policy: Policy, of_pytorch: Own
 ) -> Iterator[JudgedRow]:
     alone = not has_pytorch(record)
+    read = {
+        (row.sample, row.probe): replace(row, what=what)
+        for row in record.rows
+        if row.what == READ.get(what)
+    }
     for row in record.rows:
         if row.what != what:
             continue
@@ -271,19 +322,23 @@ def _judged(
             module=row.module,
         )
         own = of_pytorch.get((rule.tolerance.within or "", row.sample, row.probe))
-        yield JudgedRow(
-            row=row,
+        by_rule = partial(
+            judge,
+            tolerance=_without_floors(rule.tolerance) if alone else rule.tolerance,
+            is_output=what == OUTPUTS,
             own=own,
-            verdict=judge(
-                row.comparison,
-                _without_floors(rule.tolerance) if alone else rule.tolerance,
-                is_output=what == OUTPUTS,
-                own=own,
-                allow_nonfinite=rule.allow_nonfinite,
-                allow_constant=rule.allow_constant,
-                allow_misread=rule.allow_misread,
-            ),
+            allow_nonfinite=rule.allow_nonfinite,
+            allow_constant=rule.allow_constant,
+            allow_misread=rule.allow_misread,
         )
+        whole = by_rule(row.comparison)
+        part = read.get((row.sample, row.probe))
+        if part is None or whole.passed:
+            yield JudgedRow(row=row, own=own, verdict=whole)
+            continue
+        verdict = by_rule(part.comparison)
+        unread = whole.reason if verdict.passed else ""
+        yield JudgedRow(row=part, own=own, verdict=verdict, unread=unread)
 
 
 def _without_floors(tolerance: Tolerance) -> Tolerance:

@@ -406,10 +406,11 @@ class Policy:
             SuiteError: Some have no tolerance; the message has every missing table.
 
         """
-        if lacking := [check for check in checks if not self._states(*check[:2])]:
+        if lacking := [check for check in checks if not self.states(*check[:2])]:
             raise self._none(lacking)
 
-    def _states(self, case: CaseName, group: str) -> bool:
+    def states(self, case: CaseName, group: str) -> bool:
+        """Whether a table states a tolerance for a group of values of a case."""
         scopes = (scope for scope in self.scopes if group in scope.rules)
         return bool(self.tier) or any(scope.covers(case) for scope in scopes)
 

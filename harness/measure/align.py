@@ -24,6 +24,8 @@ unmatched.
 ``truth``           MNN stores booleans as int32: 0 and 1 are read as false and true.
 ``mask``            A value with numbers beyond `MASKED` masks a softmax. Such a number
                     means only "far below", so both sides are cut at `MASK_END`.
+                    Where both sides mask, both count as 0: a mask says nothing about
+                    the scores beside it, and its size would hide their error.
 ==================  ==========================================================
 """
 
@@ -52,6 +54,17 @@ MASK_END = 6e4
 """Magnitude at which masks are cut on both sides. float16 can hold it, and it is far
 beyond any softmax input."""
 
+_WEAKEST = 9e3
+"""Smallest magnitude of a mask, which is often -10000."""
+
+_FAR = 100.0
+"""Smallest ratio between a mask and the largest score beside it."""
+
+_OFTEN = 1 / 128
+"""Smallest share of a value that a mask takes. A single activation may be as large."""
+
+_ALIKE = 0.01
+"""Largest share by which two masks differ where a score is added to each."""
 
 Axes = tuple[int | None, ...]
 """Sizes of a value's axes; None for an open one."""
@@ -212,6 +225,40 @@ def read_as(expected: np.ndarray, actual: np.ndarray) -> np.ndarray:
 def ended(value: np.ndarray) -> np.ndarray:
     """Return a mask's values cut at `MASK_END`; NaN and infinities are kept."""
     return np.where(np.isfinite(value), np.clip(value, -MASK_END, MASK_END), value)
+
+
+def shown(
+    expected: np.ndarray, actual: np.ndarray, *, is_mask: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return two values of one shape with 0 where both mask a softmax.
+
+    A mask alone, without scores, is only cut. `is_mask` says that the value has numbers
+    beyond `MASKED`. A mask of smaller numbers, such as -1e9, is recognised by its
+    distance from all scores.
+    """
+    if is_mask:
+        expected, actual = ended(expected), ended(actual)
+    hides = _masked(expected, is_mask=is_mask)
+    if hides is None or expected.shape != actual.shape:
+        return expected, actual
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(actual - expected)
+        alike = hides & (apart <= _ALIKE * np.abs(expected))
+    return np.where(alike, 0, expected), np.where(alike, 0, actual)
+
+
+def _masked(value: np.ndarray, *, is_mask: bool) -> np.ndarray | None:
+    """Return where a value masks a softmax; None if it does not, or has no scores."""
+    if value.dtype.kind != "f" or not value.size or value.min() > -_WEAKEST:
+        return None
+    finite = np.isfinite(value)
+    hides = np.abs(value) == MASK_END if is_mask else finite & (value <= -_WEAKEST)
+    scores = np.abs(value[finite & ~hides])
+    largest = float(scores.max(initial=0.0))
+    if not largest or not hides.any():
+        return None
+    far = is_mask or -float(value[hides].max()) >= _FAR * largest
+    return hides if far and (is_mask or hides.mean() >= _OFTEN) else None
 
 
 def coverage_of(

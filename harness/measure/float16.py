@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.core.probes import Probe
+from harness.measure.error_patterns.observed import plain_name
 from harness.measure.trace import Trace
 
 LARGEST = 65504.0
@@ -29,7 +30,7 @@ PHASE_RAD = 0.01
 """Largest acceptable rounding error of a sine's or cosine's argument, in radians."""
 
 _BITS = 11
-_WAVES = ("aten.sin.", "aten.cos.")
+_WAVES = {"sin", "cos"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,13 +114,13 @@ def _loss(probe: Probe, extents: Mapping[str, _Extent]) -> Loss | None:
     keep: tuple[str, ...] = (probe.name,)
     if own.largest > LARGEST:
         overflows, reason = True, f"{own.largest:.3g} is beyond {LARGEST:g}"
-    elif "norm" in probe.op and fed > SQUARED:
+    elif "norm" in plain_name(probe.op) and fed > SQUARED:
         largest = fed
         reason = (
             f"it reads {fed:.3g}: squared beyond {LARGEST:g}, if a runtime takes the "
             "variance in float16"
         )
-    elif probe.op.startswith(_WAVES) and step > PHASE_RAD:
+    elif plain_name(probe.op) in _WAVES and step > PHASE_RAD:
         largest, keep = fed, (*probe.parents, probe.name)
         reason = f"its argument reaches {fed:.3g}, rounded by up to {step:.2g} rad"
     elif own.snr_db < LEAST_DB:

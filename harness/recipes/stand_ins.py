@@ -6,10 +6,12 @@ A run with stand-ins shows nothing about the real checkpoint, so its verdict nam
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final
 
 from harness.core.case import GIVEN, Component, Source, TensorSpec
-from harness.core.pipeline import INPAINT, Pipeline
+from harness.core.errors import ParityError
+from harness.core.pipeline import INPAINT, Pipeline, PipelineCase, Tested
 from harness.recipes.checkpoint import clip_encoders, t5_folder, tokenizer_of
 from harness.recipes.text.encoder import is_encoder
 from harness.recipes.tokenizer import FILES
@@ -20,6 +22,18 @@ SCHEDULER: Final = "scheduler"
 
 _NOISED = ("unet", "controlnet", "controlled_unet")
 """Recipes with inputs that text encoders and a scheduler make."""
+
+
+def stand_ins_of(case: Tested) -> tuple[str, ...]:
+    """Return the stand-ins for real inputs of a case, in order.
+
+    There are none if a file of it is damaged, which a stage will report.
+    """
+    with suppress(ParityError):
+        if isinstance(case, PipelineCase):
+            return drawn_with(case.pipeline)
+        return stand_ins(case.component)
+    return ()
 
 
 def stand_ins(component: Component) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ class Divergence:
         outcome: How the case ended, where no place is known.
         place: Module or value of the first divergence; empty where none is known.
         op: Operator there; empty for an output of the component.
+        lead: How the place is introduced: ``at``, or ``between q, k, v (agree) and``.
         facts: Groups of short facts, the most important first.
         log: Last lines that a library wrote before a failure.
 
@@ -44,6 +45,7 @@ class Divergence:
     outcome: str = ""
     place: str = ""
     op: str = ""
+    lead: str = "at"
     source: str = ""
     facts: Sequence[Sequence[str]]
     log: Sequence[str] = ()
@@ -140,6 +142,7 @@ def _divergence(
     return found(
         place=row.place,
         op="" if row.op == "output" else operator(row.op),
+        lead=shown.lead,
         source=row.source,
         facts=[group for group in groups if any(group)],
     )
@@ -153,7 +156,8 @@ def place_of(row: Row) -> str:
 def other_origins(verdict: CaseVerdict) -> list[str]:
     """Return the places of local errors other than the first divergence."""
     first = verdict.first.row.probe if verdict.first else ""
-    return [place_of(j.row) for j in verdict.origins if j.row.probe != first]
+    rows = [judged.row for judged in verdict.origins if judged.row.probe != first]
+    return [f"before {place_of(r)}" if r.between else place_of(r) for r in rows]
 
 
 def _error_facts(
@@ -170,8 +174,9 @@ def _error_facts(
         if not all(judged.verdict.passed for judged in shown.inputs):
             yield "its inputs are already out of tolerance"
         elif floors is not None:
-            yield f"its inputs agree to {in_floors(floors)}"
-    yield _local_error(shown, first)
+            which = shown.read if shown.between else "its inputs"
+            yield f"{which} agree to {in_floors(floors)}"
+    yield local_error(shown, first)
     for check in checks:
         if check is shown or check.worst is None:
             continue
@@ -182,8 +187,14 @@ def _error_facts(
             yield f"every layer within tolerance ({len(check.rows):,} compared)"
 
 
-def _local_error(shown: CaseVerdict, first: JudgedRow) -> str:
-    """Return the operator's error on PyTorch's own inputs; empty if not measured."""
+def local_error(shown: CaseVerdict, first: JudgedRow) -> str:
+    """Return the operator's error on PyTorch's own inputs; empty if not measured.
+
+    A module has none if what it reads was not compared.
+    """
+    if shown.between:
+        own = f"what {first.row.place} itself reads was not compared"
+        return f"{own}, so operators before it may be the cause"
     if not shown.isolated:
         return ""
     for judged in shown.origins:

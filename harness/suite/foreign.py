@@ -38,6 +38,9 @@ from harness.recipes import describe, discover
 from harness.suite import schema
 from harness.suite.tables import Binding, Planned, path_beside
 
+_NEWEST_TRANSLATED = 25
+"""The newest opset for which PyTorch 2.13's dynamo exporter translates a module."""
+
 
 def read_foreign(table: Table, said: schema.ComponentTable) -> ForeignModel | None:
     """Read the foreign files of ``[component.NAME]``; None if there are none."""
@@ -75,6 +78,43 @@ def refuse_reference(table: Table, said: schema.ComponentTable) -> None:
             "or compare the two files in a suite without a [source]."
         )
         raise table.error(text, "reference")
+
+
+def refuse_export(
+    table: Table, model: ForeignModel | None, *, has_source: bool
+) -> None:
+    """Refuse settings of an export under a component whose file is finished.
+
+    PyTorch's module is still translated to find its values in the file, so `attention`
+    is of use with a [source]. Beside an ``.mnn`` file alone, nothing else says which
+    axes are open and which operators the exporter knew.
+    """
+    if model is None:
+        return
+    keys = ["exporter", "external_data", "keep_paths"]
+    if model.onnx:
+        keys += ["opset", "dynamic_axes"]
+    if not has_source:
+        keys.append("attention")
+    for key in keys:
+        if key in table:
+            kind, path = model.files[0]
+            text = (
+                f"{key!r} is a setting of an export, and {table.name} takes the "
+                f"finished file {path.name} (`{kind}`), which nothing exports anew: "
+                "take it out, or set it where that file is exported."
+            )
+            raise table.error(text, key)
+
+
+def refuse_exports(table: Table) -> None:
+    """Refuse ``[export]`` in a suite without a [source], which exports nothing."""
+    for key in table.data:
+        text = (
+            f"{key!r} is a setting of an export, and without a [source] each component "
+            "is a finished file, which nothing exports anew: take [export] out."
+        )
+        raise table.error(text, key)
 
 
 def _file(table: Table, kind: str, given: object, key: str = "") -> Path | None:
@@ -162,7 +202,13 @@ def as_foreign(
             raise binding.table.error(text)
     closed = {symbol_of(size) for size, _, _ in fixed}
     symbols = dict.fromkeys(s for spec in component.inputs for s in spec.symbols)
-    return replace(settings, dynamic=tuple(s for s in symbols if s not in closed))
+    return replace(
+        settings,
+        # Which operators the exporter writes as one depends on the opset, so PyTorch's
+        # module is translated for that of the file.
+        opset=min(max(header.opset, ExportSettings().opset), _NEWEST_TRANSLATED),
+        dynamic=tuple(s for s in symbols if s not in closed),
+    )
 
 
 def whose_file(

@@ -49,6 +49,8 @@ from harness.suite.foreign import (
     check_given,
     foreign_plans,
     read_foreign,
+    refuse_export,
+    refuse_exports,
     refuse_reference,
     source_of_file,
 )
@@ -206,9 +208,11 @@ def load_suite(path: Path) -> Suite:
     # A suite that lists no components tests all that the checkpoint has.
     check_source(source_table, source, components, roles, listed="components" in root)
     usual, symbols = deployed_as(source), symbols_of(*components)
-    export = read_export(root.table("export"), file.export, usual, symbols)
-    bindings = read_bindings(root, file.shapes, symbols)
-    if not bindings:
+    exported = root.table("export")
+    if not names_checkpoint(source_table):
+        refuse_exports(exported)
+    export = read_export(exported, file.export, usual, symbols)
+    if not (bindings := read_bindings(root, file.shapes, symbols)):
         text = f"no [[shapes]] gives sizes to {', '.join(symbols)}."
         raise root.error(text)
     reference = read_reference(backends, file)
@@ -379,6 +383,7 @@ def _described(name: str, table: Table, source: Source | None) -> Component:
     free = others(table, schema.ComponentTable)
     options = {key: one for key, one in free.items() if key not in formats()}
     foreign = read_foreign(table, said)
+    refuse_export(table, foreign, has_source=source is not None)
     if source is None:
         recipe, source = GIVEN, source_of_file(table, said, foreign)
     else:

@@ -40,6 +40,9 @@ def plant(stand: Stand, fault: Fault, backend: str) -> Trial:
     case = stand.case(fault.component, backend, fault.variant)
     match fault.plant:
         case InGraph() as plant:
+            if plant.exporter:
+                export = replace(case.export, exporter=plant.exporter)
+                case = replace(case, export=export)
             return _in_graph(stand, case, fault.name, plant)
         case InModule():
             # A stand of its own: a workshop keeps the failure of a component's export.

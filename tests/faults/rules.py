@@ -1,6 +1,7 @@
 """Break one line of the harness in a process of its own, and run that file's tests."""
 
 import contextlib
+import importlib
 import importlib.util
 import io
 import sys
@@ -41,9 +42,14 @@ def break_rule(host: Host, fault: Fault) -> tuple[bool, str]:
     return bool(failed), test
 
 
-def tests_of(module: str) -> list[Path]:
-    """Return the files with a module's tests: ``test_x.py`` and ``test_x_*.py``."""
-    path = Path(module).relative_to("harness")
+def tests_of(plant: InRule) -> list[Path]:
+    """Return the files with the tests of a rule.
+
+    Where the rule names none, they are ``test_x.py`` and ``test_x_*.py`` of its module.
+    """
+    if plant.tests:
+        return [ROOT / "tests" / "unit" / plant.tests]
+    path = Path(plant.module).relative_to("harness")
     folder = ROOT / "tests" / "unit" / path.parent
     return [
         folder / f"test_{path.name}",
@@ -60,7 +66,7 @@ def failed_with(plant: InRule) -> str:
         raise ValueError(msg)
     _import_as(path, source.replace(plant.right, plant.wrong))
     failed = _Failed()
-    code = _run(*map(str, tests_of(plant.module)), plugin=failed)
+    code = _run(*map(str, tests_of(plant)), plugin=failed)
     return failed.name if code == pytest.ExitCode.TESTS_FAILED else ""
 
 
@@ -89,8 +95,12 @@ def _import_as(path: Path, source: str) -> ModuleType:
     name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
     spec = importlib.util.find_spec(name)
     module = importlib.util.module_from_spec(spec)
+    parent, _, last = name.rpartition(".")
+    # To find a module imports its package, and that may have imported the right text.
+    stale = [one for one in sys.modules if f"{one}.".startswith(f"{parent}.")]
+    for one in stale if name in sys.modules else ():
+        del sys.modules[one]
     sys.modules[name] = module
     exec(compile(source, str(path), "exec"), module.__dict__)  # noqa: S102  # our own text
-    parent, _, last = name.rpartition(".")
-    setattr(sys.modules[parent], last, module)
+    setattr(importlib.import_module(parent), last, module)
     return module

@@ -32,7 +32,7 @@ from harness.commands.ranges import losses_of
 from harness.core.case import GIVEN, Case, Sample
 from harness.core.errors import OnlyInGraphError, ParityError, SuiteError
 from harness.core.outcome import Outcome
-from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Row
+from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Row, as_read
 from harness.core.runtime import runtime, runtimes
 from harness.core.text import in_floors
 from harness.engine.engine import Engine
@@ -313,7 +313,8 @@ class _Trials:
         )
         self.say("the harness's own export")
         record = self.engine.run(own)
-        errors = [error_in_floors(row) for row in record.rows if row.what == OUTPUTS]
+        rows = as_read(record.rows)
+        errors = [error_in_floors(row) for row in rows if row.what == OUTPUTS]
         if record.failure is not None or not errors:
             return ""
         error, was = max(errors), self.before.output_floors
@@ -355,6 +356,14 @@ class _Trials:
             )
         return bool(right)
 
+    def _judged(self, record: CaseRecord, what: str) -> CaseVerdict:
+        """Judge a trial; one that the suite does not run has the case's tolerances."""
+        name = (record.component, record.backend, record.variant)
+        if not self.judge.policy.states(name, what):
+            case = self.case
+            record = replace(record, backend=case.backend, variant=case.how)
+        return self.judge.check(record, what)
+
     def _whole(self, change: SettingChange | None, case: Case) -> Trial:
         return self._measured(change, case, self.engine.run(case), whole=True)
 
@@ -370,7 +379,7 @@ class _Trials:
         if record.failure is not None:
             return Trial(change=change, whole=whole, failure=record.failure.message)
         try:
-            verdicts = {what: self.judge.check(record, what) for what in case.whats}
+            verdicts = {what: self._judged(record, what) for what in case.whats}
         except ParityError as error:
             return Trial(change=change, whole=whole, failure=str(error))
         there = [row for row in verdicts[at.what].rows if _same_value(row.row, at)]
@@ -385,7 +394,7 @@ class _Trials:
             floors=floors,
             output_floors=max(
                 error_in_floors(row)
-                for row in record.rows
+                for row in as_read(record.rows)
                 if row.what == OUTPUTS and row.sample == at.sample
             ),
             passed=passed,

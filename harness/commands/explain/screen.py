@@ -16,7 +16,7 @@ from harness.core.text import (
     number_of_floors,
     wrapped,
 )
-from harness.report.divergence import other_origins, place_of
+from harness.report.divergence import local_error, other_origins, place_of
 from harness.report.explained import Explained, measured_by
 
 _COLUMN = 14
@@ -59,7 +59,7 @@ def explained(found: Explanation, suite: str, command: str) -> Explained:
 
 def _where(found: Explanation) -> str:
     place = place_of(found.first.row)
-    text = f"{found.case.id} first diverges from PyTorch at {place}"
+    text = f"{found.case.id} first diverges from PyTorch {found.verdict.lead} {place}"
     if others := other_origins(found.verdict):
         places = count(len(others), "other place")
         text += f", and has a local error at {places}: {few(others)}"
@@ -114,10 +114,10 @@ def _what(found: Explanation) -> str:
     """Return the error pattern, the cause that a fix removes, and the local error."""
     change = found.fixing[0].change if found.fixing else None
     parts = [found.verdict.looks, change.cause if change else ""]
-    if found.local_floors is not None:
+    if found.local_floors is not None and not found.verdict.between:
         parts.append(f"local error {in_floors(found.local_floors)}")
-    elif found.verdict.isolated:
-        parts.append("propagated error: no operator causes it alone, it grows")
+    else:
+        parts.append(local_error(found.verdict, found.first))
     return "; ".join(filter(None, parts)) or "no known error pattern"
 
 

@@ -109,8 +109,8 @@ def _sentence(one: Divergence) -> str:
     how = one.facts[0][0].rstrip(".") if one.facts else ""
     if not one.place:
         return f"{one.outcome}: {how}." if how else f"{one.outcome}."
-    place = f"{one.place} ({one.op})" if one.op else f"output {one.place}"
-    return f"first diverges at {place}: {how}."
+    place = f"{one.lead} {one.place} ({one.op})" if one.op else f"at output {one.place}"
+    return f"first diverges {place}: {how}."
 
 
 def _steps(

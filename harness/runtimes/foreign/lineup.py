@@ -36,7 +36,7 @@ from harness.core.probes import Kind, Probe, save_probes
 from harness.engine.export_files import GRAPH, MODEL, PROBES
 from harness.measure.align import link
 from harness.measure.name_map import Names, match
-from harness.runtimes.foreign.pairing import followed, paired, sizes_in
+from harness.runtimes.foreign.pairing import paired, sizes_in
 from harness.runtimes.graph.onnx_graph import (
     UNSORTED,
     graph_values,
@@ -44,6 +44,7 @@ from harness.runtimes.graph.onnx_graph import (
     module_scope,
     program_value,
 )
+from harness.runtimes.graph.opset import ONNX_RUNTIMES_OWN, another_opset
 from harness.runtimes.pytorch.export import Exported, quiet
 from harness.runtimes.pytorch.program import Program
 from harness.runtimes.pytorch.submodules import program_of_module
@@ -93,10 +94,13 @@ def take_onnx(path: Path, network: TracedNetwork, folder: Path) -> Exported:
     try:
         onnx.checker.check_model(str(folder / MODEL))
     except (onnx.checker.ValidationError, OSError) as error:
-        # ONNX Runtime sorts nodes, and its own tool for float16 leaves some late.
-        if UNSORTED not in str(error):
-            reason = first_line(error)
-            msg = f"{component.name}: onnx.checker refuses {path.name}: {reason}."
+        # ONNX Runtime sorts nodes, and its own tool for float16 leaves some late. Its
+        # optimiser writes operators that it takes as ONNX's in a file of any opset.
+        taken = (UNSORTED, *(f"No Op registered for {op}" for op in ONNX_RUNTIMES_OWN))
+        if not any(words in str(error) for words in taken):
+            model = onnx.load(path, load_external_data=False)
+            why = another_opset(model) or f"{first_line(error)}."
+            msg = f"{component.name}: onnx.checker refuses {path.name}: {why}"
             raise StageError(msg, outcome=Outcome.LOAD) from error
     return _lined_up(folder / MODEL, names, network, folder)
 
@@ -136,8 +140,7 @@ def line_up(path: Path, network: TracedNetwork, outputs: Mapping[str, str]) -> L
             return by_names
         found.append(by_names)
     program = program_of_module(network.module, network.example)
-    probes, shapes = followed(network.module, network.example, program.probes)
-    program = replace(program, probes=probes)
+    shapes = program.shapes or {}
     sized = sizes_in(path, network.component, network.example)
 
     def of_one_shape(lineup: Lineup) -> Lineup:

@@ -1,99 +1,26 @@
-"""Which values of a module and a file can be paired, by their parents and shapes."""
+"""Which values of a module and a file can be paired, by their shapes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import onnx
-import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from harness.core.onnx_header import port_of
-from harness.core.probes import Kind, Probe
-from harness.runtimes.pytorch.submodules import watched
+from harness.core.probes import Probe
 from harness.runtimes.renamed import sizes_of_axes
 
 if TYPE_CHECKING:
+    import torch
+
     from harness.core.case import Component
 
-Shape = tuple[int, ...]
+Shape = tuple[int | None, ...]
 Sized = Mapping[str, Sequence[int | str]]
 """Value of a file to its sizes: numbers, names of open axes, "" where unknown."""
-
-
-def followed(
-    module: torch.nn.Module,
-    example: tuple[torch.Tensor, ...],
-    probes: Sequence[Probe],
-) -> tuple[tuple[Probe, ...], dict[str, Shape]]:
-    """Run a module, and record from which values its submodules' values are computed.
-
-    Returns:
-        The probes with their parents, and the shape of each computed value.
-
-    """
-    wanted = {probe.name for probe in probes if probe.kind is Kind.COMPUTE}
-    following = _Following()
-    shapes: dict[str, Shape] = {}
-    parents: dict[str, tuple[str, ...]] = {}
-
-    def after(path: str, _part: torch.nn.Module, returned: object) -> None:
-        tensors = list(_tensors(returned))
-        if path in wanted and len(tensors) == 1:
-            shapes[path] = tuple(tensors[0].shape)
-            parents[path] = tuple(following.name(tensors[0], path))
-
-    with watched(module, None, after), torch.no_grad(), following:
-        module(*example)
-    # Parents are in order of execution, not in the order in which they were read.
-    order = {probe.name: probe.position for probe in probes}
-    return tuple(
-        replace(
-            probe,
-            parents=tuple(sorted(parents.get(probe.name, ()), key=order.__getitem__)),
-        )
-        for probe in probes
-    ), shapes
-
-
-class _Following(TorchDispatchMode):
-    """Follows from which named values each tensor was computed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._origins = WeakTensorKeyDictionary()
-
-    def name(self, tensor: torch.Tensor, path: str) -> frozenset[str]:
-        """Give a tensor a name; return the names that it was computed from."""
-        before: frozenset[str] = self._origins.get(tensor, frozenset())
-        self._origins[tensor] = frozenset((path,))
-        return before - {path}
-
-    def __torch_dispatch__(
-        self,
-        func: torch._ops.OpOverload,  # no public name
-        types: object,
-        args: tuple[object, ...] = (),
-        kwargs: dict[str, object] | None = None,
-    ) -> object:
-        del types
-        kwargs = kwargs or {}
-        result = func(*args, **kwargs)
-        made = frozenset().union(
-            *(self._origins.get(one, frozenset()) for one in _tensors((args, kwargs)))
-        )
-        for one in _tensors(result):
-            self._origins[one] = made
-        return result
-
-
-def _tensors(values: object) -> Iterator[torch.Tensor]:
-    return (leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor))
 
 
 def sizes_in(

@@ -29,7 +29,7 @@ from harness.engine.export_files import MODEL, PROBES
 from harness.engine.host import report_progress
 from harness.engine.keys import redraw_key
 from harness.engine.store import Store
-from harness.measure.align import ended
+from harness.measure.align import shown
 from harness.measure.compare import UNIT_ROUNDOFF
 from harness.measure.named_arrays import save_arrays
 from harness.measure.trace import OUTPUT, TraceWriter, arrays_of, open_trace
@@ -116,8 +116,8 @@ def _redrawn(entry: Entry, how: Redraw, folder: Path) -> Mapping[str, object]:
     expected = right.astype(single.dtype)
     (probe,) = load_probes(entry.file(PROBES))
     is_mask = open_trace(entry.path).places[probe.name].is_mask
-    if is_mask:  # it is compared so, and what hides a place must not set the floor
-        right, single = ended(right), ended(single)
+    # It is compared so, and what hides a place must not set the floor.
+    right, single = shown(right, single, is_mask=is_mask)
     spread = math.sqrt(float(np.mean(np.square(right.astype(np.float64)))))
     error = single.astype(np.float64) - right
     floor = max(math.sqrt(float(np.mean(np.square(error)))), UNIT_ROUNDOFF * spread)

@@ -36,28 +36,40 @@ if TYPE_CHECKING:
     import numpy as np
 
 _UNSUPPORTED = re.compile(r"These Op Not Support: (?P<ops>.+)")
+_REFUSED_FORM = re.compile(r"Convert Onnx's Op .*, type = (?P<op>\S+), failed.*")
+"""The converter's line about an operator that it knows, in a form that it refuses. Its
+reason stands in the line before."""
+
+_MOST_REASONS = 3
 _OLDER_OPSET = (
-    "Exporting with opset = 18 in [component.{component}] avoids it: a newer opset has "
-    "one operator for what it is written out in there, which MNN takes."
+    "with opset = 18",
+    "with opset 18",
+    "a newer opset has one operator for what MNN takes written out",
 )
 _WAY_OUT = {
     "Attention": _OLDER_OPSET,
     "GroupNormalization": _OLDER_OPSET,
     "RMSNormalization": _OLDER_OPSET,
     "Mish": (
-        'Exporting with exporter = "torchscript" in [component.{component}] avoids it: '
-        "dynamo writes Mish as one operator, torchscript as Softplus, Tanh and Mul."
+        'with exporter = "torchscript"',
+        "by PyTorch's torchscript exporter",
+        "dynamo writes Mish as one operator, torchscript as Softplus, Tanh and Mul",
     ),
     "IsNaN": (
-        'Exporting with attention = "eager" in [component.{component}] avoids it: '
-        "masked scaled_dot_product_attention guards against NaN. Of a file that others "
-        'exported, whoever does it gives the model attn_implementation="eager".'
+        'with attention = "eager"',
+        'from a model with attn_implementation="eager"',
+        "masked scaled_dot_product_attention guards against NaN",
     ),
 }
-"""Operator that MNN 3.6 lacks, to a way to export without it; each was tried."""
+"""Operator that MNN 3.6 lacks, to ways to export without it, and why that helps: what
+a suite sets, and what somebody does who exports a file by other means. Each way was
+tried."""
 _TAIL_LINES = 8
 _FILE_NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f]{1,60}")
 """A text that names a file, and no other place."""
+
+_PROGRESS = re.compile(r"\[\d\d:|Start to |Converted |inputTensors|outputTensors")
+"""Beginnings of lines of the converter that are no reason of a refusal."""
 
 _CLOCK = re.compile(r"^\[\d\d:\d\d:\d\d\] (@ \d+: |\S+:\d+: )?")
 
@@ -104,7 +116,7 @@ def convert(
     program = [python, "-c", "import sys, MNN, _tools; _tools.mnnconvert(sys.argv)"]
     log = _run([*([str(Path(native).absolute())] if native else program), *arguments])
     if found := _UNSUPPORTED.search(log):
-        _unsupported(found["ops"], component.name, probes, log, source)
+        _unsupported(found["ops"], component, probes, log, source)
     if not target.is_file() or not target.stat().st_size:
         msg = f"{component.name}: the MNN converter left no file; it says: {_tail(log)}"
         _fail(msg, log)
@@ -235,29 +247,83 @@ def _as_asked(port: Port, asked: Mapping[str, str]) -> Port:
 
 
 def _unsupported(
-    operators: str, component: str, probes: Sequence[Probe], log: str, source: Path
+    operators: str,
+    component: Component,
+    probes: Sequence[Probe],
+    log: str,
+    source: Path,
 ) -> None:
     import onnx
 
     names = sorted(
         {
-            name.strip().removeprefix("ONNX::")
-            for name in re.split(r"[,\s]+", operators)
-            if name.strip()
+            name.removeprefix("ONNX::")
+            for name in re.split(r"[,|\s]+", operators)
+            if name
         }
     )
+    forms = _refused_forms(log)
+    lacking = [name for name in names if name not in forms]
     graph = onnx.load(source, load_external_data=False).graph
     origin = origin_of([node for node in graph.node if node.op_type in names], probes)
-    hints = [
-        _WAY_OUT[name].format(component=component) for name in names if name in _WAY_OUT
+    words = [
+        *([f"it has no operator {', '.join(lacking)}."] if lacking else []),
+        *(
+            f"it has the operator {name}, and does not take this form of it: its "
+            f'converter says "{"; ".join(forms[name])}".'
+            for name in names
+            if name in forms
+        ),
+        origin,
+        _way_out(names, forms, component),
     ]
-    way_out = (
-        " ".join(dict.fromkeys(hints))
-        or "Another exporter, opset or a rewrite may avoid it."
+    msg = (
+        f"{component.name} cannot be converted to MNN: {' '.join(filter(None, words))}"
     )
-    lacked = f"it has no operator {', '.join(names)}."
-    words = " ".join(filter(None, (lacked, origin, way_out)))
-    _fail(f"{component} cannot be converted to MNN: {words}", log)
+    _fail(msg, log)
+
+
+def _refused_forms(log: str) -> dict[str, list[str]]:
+    """Return the converter's reasons for each operator whose form it refuses."""
+    found: dict[str, list[str]] = {}
+    before = ""
+    for line in map(str.strip, log.splitlines()):
+        if refused := _REFUSED_FORM.fullmatch(line):
+            said = found.setdefault(refused["op"], [])
+            # Without a reason of its own, the refusal is all that the log says.
+            reason = before or line
+            if reason not in said and len(said) < _MOST_REASONS:
+                said.append(reason)
+            before = ""
+        elif line and not _PROGRESS.match(line):
+            before = line
+    return found
+
+
+def _way_out(
+    names: Sequence[str], forms: Mapping[str, Sequence[str]], component: Component
+) -> str:
+    """Return what may avoid operators that MNN refuses, for this component's file."""
+    taken = component.foreign is not None
+    ways = dict.fromkeys(
+        _WAY_OUT[name] for name in names if name in _WAY_OUT and name not in forms
+    )
+    hints = [
+        f"Whoever exports it avoids it by an export {elsewhere}: {why}."
+        if taken
+        else f"Exporting {here} in [component.{component.name}] avoids it: {why}."
+        for here, elsewhere, why in ways
+    ]
+    if hints:
+        return " ".join(hints)
+    if taken:
+        return (
+            "Another export of its model, or another operator in the place of this "
+            "one, may avoid it."
+        )
+    if forms:
+        return "Another exporter, or other code in the model, may avoid it."
+    return "Another exporter, opset or a rewrite may avoid it."
 
 
 def _tail(log: str) -> str:

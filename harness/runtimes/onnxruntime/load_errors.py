@@ -11,6 +11,7 @@ import onnx
 from harness.core.errors import first_line
 from harness.core.probes import Probe
 from harness.runtimes.graph.onnx_graph import origin_of, types_of
+from harness.runtimes.graph.opset import another_opset, opset_of
 
 _LACKED: Final = (
     (
@@ -68,9 +69,8 @@ _NARROW: Final = (
     "Most operators are made for float32 alone: compute that line in float32, or "
     "rewrite it."
 )
-_ANEW: Final = (
-    "Another exporter or opset under [export], or a rewrite of that line, may avoid it."
-)
+_ANEW: Final = "Another exporter or opset, or a rewrite of that line, may avoid it."
+_INVALID: Final = "INVALID_GRAPH"
 
 
 def why_refused(
@@ -85,6 +85,8 @@ def why_refused(
     for pattern, newer in _NEWER:
         if found := pattern.search(text):
             return newer.format(*found.groups())
+    if _INVALID in text and (why := another_opset(model)):
+        return why
     for pattern, lacked in _LACKED:
         if found := pattern.search(text):
             return _lacked(lacked, found, model, probes, provider)
@@ -107,7 +109,7 @@ def _lacked(
         provider=provider,
         op=found["op"],
         of=f" of {kind}" if kind else "",
-        opset=_opset(model),
+        opset=opset_of(model),
     )
     way_out = _ANEW if kind in {"", _FLOAT32} else _NARROW
     return " ".join(filter(None, (said, origin_of(alike, probes), way_out)))
@@ -138,7 +140,7 @@ def _written_out(
         for node in model.graph.node
         if not node.domain
         and kinds[node.output[0]] != _FLOAT32
-        and _is_defined_by_others(node.op_type, _opset(model))
+        and _is_defined_by_others(node.op_type, opset_of(model))
     ]
     return nodes if len({node.op_type for node in nodes}) == 1 else []
 
@@ -165,7 +167,3 @@ def _kinds(model: onnx.ModelProto) -> dict[str, str]:
         )
         for node in model.graph.node
     }
-
-
-def _opset(model: onnx.ModelProto) -> int:
-    return next((i.version for i in model.opset_import if not i.domain), 0)

@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from harness.core.probes import Kind, Probe
+from harness.runtimes.pytorch.lineage import followed, watched
 from harness.runtimes.pytorch.program import (
     Program,
     Rounding,
@@ -23,13 +23,6 @@ from harness.runtimes.pytorch.program import (
     own_path,
     widened,
 )
-
-if TYPE_CHECKING:
-    from torch.utils.hooks import RemovableHandle
-
-Seen = Callable[[str, torch.nn.Module, object], object]
-"""A function that gets a submodule's path, the submodule, and its inputs or output.
-What it returns replaces them, unless it returns None."""
 
 
 def program_of_module(
@@ -78,6 +71,7 @@ def program_of_module(
         if calls[path] == 1
     )
     wanted = frozenset(probe.name for probe in probes if probe.kind is Kind.COMPUTE)
+    probes, shapes = followed(module, example, probes)
 
     def run(
         inputs: tuple[torch.Tensor, ...],
@@ -100,7 +94,13 @@ def program_of_module(
         with torch.no_grad(), weights, watched(module, None, hand_over), tensors:
             return as_tuple(module(*inputs))
 
-    return Program(probes=probes, run=run, place=module.to, scopes=scopes_of(calls))
+    return Program(
+        probes=probes,
+        run=run,
+        place=module.to,
+        scopes=scopes_of(calls),
+        shapes=shapes,
+    )
 
 
 def _like(returned: object, tensor: torch.Tensor) -> object:
@@ -182,24 +182,3 @@ def _one_tensor(returned: object) -> torch.Tensor | None:
     if isinstance(returned, tuple) and len(returned) == 1:
         returned = returned[0]
     return returned if isinstance(returned, torch.Tensor) else None
-
-
-@contextmanager
-def watched(
-    module: torch.nn.Module, before: Seen | None, after: Seen
-) -> Iterator[None]:
-    """Watch each submodule's call and return, for the length of a ``with``."""
-
-    def hooks(path: str, part: torch.nn.Module) -> list[RemovableHandle]:
-        made = [part.register_forward_hook(lambda m, _, out: after(path, m, out))]
-        if before is not None:
-            made.append(part.register_forward_pre_hook(lambda m, x: before(path, m, x)))
-        return made
-
-    parts = [(path, part) for path, part in module.named_modules() if path]
-    handles = [handle for path, part in parts for handle in hooks(path, part)]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()

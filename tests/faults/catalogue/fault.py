@@ -20,10 +20,11 @@ class InGraph:
     """Changes the exported graph.
 
     `change` returns the value that is wrong from then on, or nothing where the fault
-    has no one place.
+    has no one place. `exporter` replaces the suite's.
     """
 
     change: Callable[[onnx.ModelProto], str | None]
+    exporter: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,12 +77,15 @@ class InRule:
         module: Path of the file within the repository.
         right: The text as it is; stands there once.
         wrong: What replaces it.
+        tests: The file whose tests must tell, below ``tests/unit``; empty for those
+            that are named after the module.
 
     """
 
     module: str
     right: str
     wrong: str
+    tests: str = ""
 
 
 Plant = InGraph | InModule | InConverter | InFiles | InSession | InRule
@@ -140,7 +144,9 @@ def in_graph(
     name: str,
     change: Callable[[onnx.ModelProto], str | None],
     *expects: str,
+    exporter: str = "",
     **rest: Any,
 ) -> Fault:
     """Return a fault that is planted in the exported graph."""
-    return fault(family, InGraph(change=change), name, component, *expects, **rest)
+    plant = InGraph(change=change, exporter=exporter)
+    return fault(family, plant, name, component, *expects, **rest)

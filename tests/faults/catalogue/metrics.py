@@ -5,16 +5,22 @@ from functools import partial
 from tests.faults.catalogue.fault import Fault, InRule, fault
 
 
-def _rule(module: str, name: str, right: str, wrong: str, *expects: str) -> Fault:
-    plant = InRule(module=module, right=right, wrong=wrong)
+def _rule(
+    module: str, name: str, right: str, wrong: str, *expects: str, tests: str = ""
+) -> Fault:
+    plant = InRule(module=module, right=right, wrong=wrong, tests=tests)
     return fault("metric", plant, name, "", *expects)
 
 
 _in_align = partial(_rule, "harness/measure/align.py")
 _in_case = partial(_rule, "harness/judge/case.py")
+_in_unread = partial(_rule, "harness/judge/unread.py")
+_in_taken_out = partial(_rule, "harness/measure/unread.py")
 _in_compare = partial(_rule, "harness/measure/compare.py")
 _in_metrics = partial(_rule, "harness/measure/metrics.py")
 _in_value = partial(_rule, "harness/judge/value.py")
+
+_CONTRACT = "runtimes/candidate/test_contract.py"
 
 FAULTS = (
     _in_compare(
@@ -120,6 +126,12 @@ FAULTS = (
     ),
     _in_align("mask-cut-too-low", "MASK_END = 6e4", "MASK_END = 1.0", "mask"),
     _in_align(
+        "mask-hides-the-scores-beside-it",
+        "return np.where(alike, 0, expected), np.where(alike, 0, actual)",
+        "return expected, actual",
+        "mask",
+    ),
+    _in_align(
         "shapes-of-equal-size-match",
         " if actual == (math.prod(wanted[:-1]), wanted[-1], 1, 1) else None",
         "",
@@ -139,6 +151,38 @@ FAULTS = (
         "if not waiting[name] and name not in shown:",
         "if name not in shown:",
         "fused",
+    ),
+    _in_unread(
+        "what-is-read-not-judged-apart",
+        "told.outcome in {Outcome.EXCEEDS, Outcome.NONFINITE}",
+        "True",
+        "padding",
+        "read",
+    ),
+    _in_unread(
+        "one-reader-at-padding-excuses-a-value",
+        "and all(reader.verdict.passed for reader in of_it)",
+        "",
+        "padding",
+        "read",
+    ),
+    _in_taken_out(
+        "a-key-that-is-masked-takes-out-its-query",
+        "out.all(axis=-1)",
+        "out.any(axis=-1)",
+        "queries",
+    ),
+    _in_taken_out(
+        "what-is-read-is-changed-with-the-padding",
+        "np.where(rows, _another(value), value)",
+        "_another(value)",
+        "padding",
+    ),
+    _in_case(
+        "rows-of-padding-fail-a-case",
+        "if part is None or whole.passed:",
+        "if True:",
+        "padding",
     ),
     _in_case(
         "no-rows-pass",
@@ -163,10 +207,80 @@ FAULTS = (
         "earliest",
     ),
     _in_case(
+        "module-blamed-for-what-is-before-it",
+        "if not self.between or self.first is None:",
+        "if True:",
+        "not_blamed_alone",
+    ),
+    _in_case(
         "failing-rows-forgotten",
         "if failing := [judged for judged in rows if not judged.verdict.passed]:",
         "if failing := []:",
         "fail",
         "test_",
+    ),
+    _rule(
+        "harness/measure/error_patterns/arithmetic.py",
+        "pattern-that-leaves-most-of-the-error",
+        "if rms(left) > max(share * whole, min(noise, _SMALL_PART * whole)):",
+        "if False:",
+        "test_",
+        tests="measure/test_error_patterns.py",
+    ),
+    _rule(
+        "harness/runtimes/candidate/calls.py",
+        "pattern-of-the-first-sample-alone",
+        "for sample in self.samples:\n            changed",
+        "for sample in self.samples[:1]:\n            changed",
+        "sample",
+        tests="runtimes/candidate/test_calls.py",
+    ),
+    _rule(
+        "harness/judge/contract.py",
+        "int8-that-is-float32-passes",
+        "if asked and stored is not None and not stored.get(asked):",
+        "if False:",
+        "stored",
+        tests=_CONTRACT,
+    ),
+    _rule(
+        "harness/measure/sensitivity.py",
+        "inputs-judged-on-nan",
+        "bool((np.isfinite(expected[name]) & ~np.isfinite(actual[name])).any())",
+        "False",
+        "not_finite",
+        tests=_CONTRACT,
+    ),
+    _rule(
+        "harness/runtimes/candidate/contract.py",
+        "fixed-axis-by-what-differs",
+        "            if not _runs(run, feeds):\n",
+        "            if True:\n",
+        "fixed",
+        tests=_CONTRACT,
+    ),
+    _rule(
+        "harness/suite/shapes.py",
+        "no-size-above-the-suites-own",
+        "larger = [2 * top, top + step]",
+        "larger = [top]",
+        "above",
+        "larger",
+    ),
+    _rule(
+        "harness/engine/imports.py",
+        "recipe-by-its-name-alone",
+        "sorted([path.name, digest_file(path)] for path in there)",
+        "sorted([path.name] for path in there)",
+        "made_anew",
+        "followed",
+    ),
+    _rule(
+        "harness/report/runs/causes.py",
+        "cause-left-out",
+        "elif checkpoint:",
+        "elif False:",
+        "cause",
+        tests="report/runs/test_gate.py",
     ),
 )

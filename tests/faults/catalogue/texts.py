@@ -88,6 +88,7 @@ SAMPLED = """
     noise = RandomNormalLike(right)
     out = Add(right, noise)
 """
+SMALLER = "f = Constant<value_float=0.95>() out = Mul(right, f)"
 MASK_TIMES_INFINITY = """
     one = Constant<value_float=1.0>()
     zero = Constant<value_float=0.0>()
@@ -134,4 +135,21 @@ STATISTICS_IN_FLOAT16 = """
     safe = Add(variance, e)
     deviation = Sqrt(safe)
     out = Div(centred, deviation)
+"""
+FACTOR_AND_OFFSET = """
+    factor = Constant<value_float=1.1>()
+    offset = Constant<value_float=0.3>()
+    scaled = Mul(right, factor)
+    out = Add(scaled, offset)
+"""
+OUTSIDE_THE_ROOT = """
+    axis = Constant<value_ints=[-1]>()
+    e = Constant<value_float=0.000001>()
+    mean = ReduceMean<keepdims=1>(x, axis)
+    centred = Sub(x, mean)
+    square = Mul(centred, centred)
+    variance = ReduceMean<keepdims=1>(square, axis)
+    deviation = Sqrt(variance)
+    safe = Add(deviation, e)
+    out = Div(centred, safe)
 """

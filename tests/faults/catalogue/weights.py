@@ -18,6 +18,7 @@ from tests.faults.catalogue.texts import (
     CHANNELS_ROLLED,
     CONV_WITH_EDGES,
     EIGHT_BITS,
+    FACTOR_AND_OFFSET,
     RESIDUAL_DROPPED,
     RESIDUAL_SCALED,
     TO_FLOAT16,
@@ -38,6 +39,16 @@ def _zero_channel(weight: np.ndarray) -> np.ndarray:
 
 def _one_wrong(weight: np.ndarray) -> np.ndarray:
     weight.flat[7] += 1.0
+    return weight
+
+
+def _one_nan(weight: np.ndarray) -> np.ndarray:
+    weight.flat[7] = np.nan
+    return weight
+
+
+def _one_wild(weight: np.ndarray) -> np.ndarray:
+    weight.flat[7] = 1e30
     return weight
 
 
@@ -73,6 +84,18 @@ WEIGHTS = (
         "one-weight-wrong",
         at("linear_5", set_weight("val_67", _one_wrong)),
         "alone is off",
+    ),
+    _in_decoder(
+        "one-weight-nan",
+        set_input("conv2d_4", 1, _one_nan),
+        "numbers is NaN",
+        also=("NaN or infinite where PyTorch's are not", "channel 0 of 64"),
+    ),
+    _in_decoder(
+        "one-weight-wild",
+        set_input("conv2d_4", 1, _one_wild),
+        "alone is off",
+        "numbers is",
     ),
     _in_decoder(
         "kernel-flipped",
@@ -163,6 +186,9 @@ PLACES = (
         ),
         "edge",
         "border",
+    ),
+    _in_decoder(
+        "factor-and-offset", after("conv2d_2", FACTOR_AND_OFFSET), "and +0.3 off"
     ),
     _in_text(
         "residual-dropped",

@@ -6,6 +6,7 @@ import pytest
 from onnx import helper
 
 from harness.core.errors import SuiteError
+from harness.core.foreign_files import weight_files
 from harness.core.onnx_header import lacking_onnx, read_header
 from tests.places import EXPORTED
 
@@ -55,6 +56,20 @@ def small(folder, *, external=False):
         size_threshold=0,
     )
     return path
+
+
+@pytest.mark.parametrize("what", ["opset", "IR version"])
+def test_a_file_of_a_version_that_onnx_does_not_know_is_refused_at_once(tmp_path, what):
+    path = small(tmp_path)
+    model = onnx.load(path)
+    if what == "opset":
+        model.opset_import[0].version = 99
+    else:
+        model.ir_version = 99
+    onnx.save(model, path)
+
+    with pytest.raises(SuiteError, match=rf"it is of {what} 99, and the newest that"):
+        read_header(path)
 
 
 def test_weights_among_the_inputs_are_none(tmp_path):
@@ -208,6 +223,18 @@ def test_files_that_are_whole_lack_nothing(path):
     assert lacking_onnx(path) == ""
 
 
+def test_a_missing_file_of_weights_has_one_wording(tmp_path, lacking):
+    said = lacking(PLACES["initializer"], None)
+
+    assert said == (
+        "some.onnx keeps 'w' in w.bin, which is not there; fetch or copy "
+        "w.bin again, or export the model again."
+    )
+    with pytest.raises(SuiteError) as refused:
+        weight_files(tmp_path / "some.onnx", "onnx")
+    assert str(refused.value) == said
+
+
 @pytest.mark.parametrize("place", PLACES)
 def test_a_file_is_short_by_its_last_byte_wherever_the_tensor_stands(lacking, place):
     assert lacking(PLACES[place], 64 + 32) == ""
@@ -223,7 +250,7 @@ def test_a_file_is_short_by_its_last_byte_wherever_the_tensor_stands(lacking, pl
         pytest.param({"length": 40}, 96, "up to byte 104", id="says-more"),
         pytest.param({"length": 16}, 96, "its shape [8] needs 32", id="says-less"),
         pytest.param({"offset": -8}, 96, "which no file can have", id="before-it"),
-        pytest.param({}, None, "has 0 bytes", id="no-file"),
+        pytest.param({}, None, "which is not there", id="no-file"),
     ],
 )
 def test_a_tensor_that_cannot_be_right_is_said(lacking, about, present, said):

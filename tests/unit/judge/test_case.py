@@ -76,6 +76,39 @@ def test_another_shape_comes_first_where_the_wrong_numbers_follow_from_it(judged
     assert judged(record(*rows)).first.row.probe == "moved"
 
 
+def module(name, floors, **about):
+    """Return a row of a module whose inputs were not compared."""
+    return replace(row(name, floors, module=name, **about), op="Linear", between=True)
+
+
+@pytest.mark.parametrize(
+    ("parents", "off", "lead"),
+    [
+        (("net.q", "net.k"), 1, "between q, k (agree) and net.o"),
+        ((), 1, "between the component's inputs and net.o"),
+        (("net.q", "net.k"), 900, "at net.q"),
+        (("net.0.q", "net.1.k"), 1, "between net.0.q, net.1.k (agree) and net.o"),
+        (("net.gone",), 1, "at or before net.o"),
+    ],
+)
+def test_a_module_whose_inputs_were_not_compared_is_not_blamed_alone(
+    judged, parents, off, lead
+):
+    rows = (
+        *(
+            replace(row(name, off, module=name, position=at), op="Linear")
+            for at, name in enumerate(parents)
+            if name != "net.gone"
+        ),
+        module("net.o", 500, parents=parents, position=2),
+    )
+    own = replace(rows[-1], what=ISOLATED)
+
+    sentence = judged(record(*rows, *([own] if off == 1 else []))).sentence
+
+    assert f"first diverges {lead} (Linear)" in sentence
+
+
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_what_is_no_number_is_the_largest_error_of_all(judged, order):
     rows = (row("a", 2.0), row("b", math.nan))

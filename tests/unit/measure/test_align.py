@@ -15,6 +15,7 @@ from harness.measure.align import (
     link,
     read_as,
     same_axes,
+    shown,
     source_value,
     wanted_values,
 )
@@ -352,3 +353,13 @@ def test_a_program_without_operators_is_whole_if_its_graph_has_none(operators, r
     coverage = coverage_of(moves, set(), {}, operators=operators)
 
     assert (coverage["computing"], coverage["reach"]) == (0, reach)
+
+
+def test_a_mask_counts_as_0_where_scores_stand_beside_it():
+    expected = np.array([[1.0, -3.4e38], [2.0, 0.5]], dtype=np.float32)
+    actual = np.array([[1.5, -2.4e38], [2.0, -3e38]], dtype=np.float32)
+
+    one, two = shown(expected, actual, is_mask=True)
+
+    assert one.tolist() == [[1.0, 0.0], [2.0, 0.5]]
+    assert two.tolist() == [[1.5, 0.0], [2.0, -6e4]]  # it masks one place more

@@ -85,3 +85,13 @@ def test_a_normalisation_of_large_values_is_at_risk(tmp_path):
 @pytest.mark.parametrize("value", [np.zeros((2, 2), np.float32), np.arange(4)])
 def test_zeros_and_whole_numbers_are_nothing_to_lose(tmp_path, value):
     assert losses(tmp_path, ("x", value, "aten.add.Tensor", ())) == ()
+
+
+@pytest.mark.parametrize("op", ["aten.native_group_norm.default", "GroupNormalization"])
+def test_a_normalisation_is_known_by_pytorchs_name_and_by_onnxs(tmp_path, op):
+    large = PLAIN * np.float32(300)
+    values = ("conv", large, "Conv", ()), ("norm", PLAIN, op, ("conv",))
+
+    (loss,) = losses(tmp_path, *values)
+
+    assert "squared beyond 65504" in loss.reason

@@ -388,6 +388,18 @@ def test_every_operator_with_a_local_error_is_named_with_its_kind(said):
     assert "1 other operator has a local error: net.v2 (conv2d)" in text
 
 
+def test_a_module_whose_inputs_were_not_compared_has_no_local_error(said):
+    first, second = chain(1, 40)
+    second = replace(second, op="Linear", between=True)
+    own = replace(second, what=ISOLATED)
+
+    text = " ".join(said(record(first, second, own, output(2), ran=RAN)))
+
+    assert "first diverges between v0 (agree) and net.v1  (Linear)" in text
+    assert "what net.v1 itself reads was not compared" in text
+    assert "local error" not in text
+
+
 def test_beside_nan_there_are_no_floors_of_what_is_finite(said):
     rows = list(chain(1, 2))
     expected = np.linspace(-1.0, 1.0, 16, dtype=np.float32).reshape(2, 8)

@@ -1,5 +1,6 @@
 """Foreign models in a suite: their names and their components."""
 
+import onnx
 import pytest
 
 from harness.commands.explain.setting_changes import plain_variant
@@ -53,6 +54,69 @@ def test_a_file_as_it_is_takes_profiles_under_the_name_that_tolerances_have(load
 def test_a_file_as_it_is_is_there_and_is_not_made(table, message, load):
     with pytest.raises(SuiteError, match=rf"parity.toml:\d+: .*{message}"):
         load("[backend.mnn]", f"{table}[backend.mnn]")
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "opset = 14",
+        'exporter = "torchscript"',
+        'dynamic_axes = ["batch"]',
+        "external_data = true",
+        "keep_paths = true",
+    ],
+)
+def test_a_finished_file_takes_no_setting_of_an_export(setting, load):
+    table = "[component.unet]"
+    key = setting.partition(" ")[0]
+    message = (
+        rf"parity.toml:\d+: '{key}' is a setting of an export, and \[component.unet\] "
+        "takes the finished file model.onnx"
+    )
+    with pytest.raises(SuiteError, match=message):
+        load(table, f"{table}\n{setting}")
+
+
+def test_a_finished_file_may_say_which_attention_pytorchs_module_has(load):
+    suite = load("[component.unet]", '[component.unet]\nattention = "eager"')
+    exports = {case.component.name: case.export.attention for case in suite.cases}
+
+    assert exports["unet"] == "eager"
+
+
+@pytest.mark.parametrize("where", ["[component.net]", "[export]"])
+@pytest.mark.parametrize("setting", ['attention = "eager"', "opset = 20"])
+def test_without_a_source_no_setting_of_an_export_is_taken(tmp_path, where, setting):
+    alone(tmp_path, 17)
+    path = tmp_path / "parity.toml"
+    text = path.read_text()
+    if where not in text:
+        text += f"{where}\n"
+    path.write_text(text.replace(where, f"{where}\n{setting}"))
+
+    with pytest.raises(SuiteError, match="is a setting of an export"):
+        load_suite(tmp_path)
+
+
+@pytest.mark.parametrize(("opset", "translated"), [(17, 18), (20, 20), (23, 23)])
+def test_pytorchs_module_is_translated_for_the_opset_of_the_file(
+    tmp_path, opset, translated
+):
+    alone(tmp_path, opset)
+    (case,) = load_suite(tmp_path).cases
+
+    assert case.export.opset == translated
+
+
+def alone(folder, opset):
+    """Write a suite of one ONNX file, without a [source]."""
+    graph = "agraph (float[b, 8] x) => (float[b, 8] y) { y = Tanh (x) }"
+    text = f'<ir_version: 9, opset_import: ["" : {opset}]> {graph}'
+    onnx.save(onnx.parser.parse_model(text), folder / "net.onnx")
+    (folder / "parity.toml").write_text(
+        'components = ["net"]\n[component.net]\nonnx = "net.onnx"\n'
+        "[[shapes]]\nb = 2\n[backend.onnxruntime]\n"
+    )
 
 
 def test_the_other_runtime_has_a_file_under_its_own_name(load):

@@ -175,6 +175,61 @@ def test_a_mask_that_masks_something_else_is_seen(watcher):
     assert row.comparison.max_abs > 1e4
 
 
+@pytest.fixture
+def scores_compared(tmp_path):
+    """Compares scores to which a mask was added, of 12 tokens that see none later."""
+
+    def compared(expected, actual, deep, is_mask):
+        hidden = np.triu(np.full((12, 12), np.float32(deep)), 1)
+        writer = TraceWriter(tmp_path)
+        writer.add("tokens", expected + hidden, is_mask=is_mask)
+        writer.close({"tokens": 1e-7})
+        watcher = candidate.Watcher("s-0", open_trace(tmp_path), PROBES)
+        watcher.on_value("val_tokens", actual + hidden)
+        (row,) = watcher.rows()
+        return row
+
+    return compared
+
+
+SCORES = RNG.normal(size=(2, 12, 12)).astype(np.float32)
+MASKS = [(-3.4028235e38, True), (-1e9, False), (-1e4, False)]
+
+
+@pytest.mark.parametrize(("deep", "is_mask"), MASKS)
+def test_a_mask_hides_no_error_of_the_scores_beside_it(scores_compared, deep, is_mask):
+    row = scores_compared(SCORES, SCORES * np.float32(1.4), deep, is_mask)
+
+    assert row.comparison.sqnr_db == pytest.approx(8.0, abs=0.5)  # 0.4 of the scores
+    assert row.looks == "everything is 1.4 times what it should be"
+
+
+@pytest.mark.parametrize(("deep", "is_mask"), MASKS)
+def test_scores_beside_a_mask_that_are_right_agree(scores_compared, deep, is_mask):
+    row = scores_compared(SCORES, SCORES, deep, is_mask)
+
+    assert row.comparison.rms == 0
+    assert not row.comparison.expected_constant
+
+
+@pytest.mark.parametrize("far", [1.0, 40.0])
+def test_a_large_activation_is_no_mask(tmp_path, far):
+    """In some language models one channel of one token is a thousand times larger."""
+    expected = RNG.normal(size=(2, 12, 12)).astype(np.float32)
+    expected[0, 0, 3] *= 1e4 * far
+    expected[0, 0, 3] = -abs(expected[0, 0, 3])
+    actual = expected.copy()
+    actual[0, 0, 3] *= 0.995
+    writer = TraceWriter(tmp_path)
+    writer.add("tokens", expected)
+    writer.close({"tokens": 1e-7})
+    watcher = candidate.Watcher("s-0", open_trace(tmp_path), PROBES)
+    watcher.on_value("val_tokens", actual)
+
+    (row,) = watcher.rows()
+    assert row.comparison.max_abs > 1
+
+
 @pytest.mark.parametrize("name", ["tokens", "val_view", "val_other", "val_tokens_1"])
 def test_a_value_that_is_not_wanted_is_left_alone(watcher, name):
     watcher.on_value(name, TOKENS)

@@ -10,7 +10,7 @@ import onnx
 import pytest
 import torch
 
-from harness.core.case import Device, TensorSpec, Variant
+from harness.core.case import Device, ForeignModel, TensorSpec, Variant
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.probes import load_probes
@@ -244,6 +244,83 @@ def test_the_way_around_an_operator_that_mnn_lacks_leads_around(
 
     job(convert, exported("around", opset_version=18, **around), out, **there)
     assert (out / MODEL).stat().st_size > 0
+
+
+TRIPLE = 'a = Einsum <equation = "bij,bij,bij->bij"> (x, x, x)'
+THREE = "Can't convert Einsum for input size = 3"
+IMPLICIT = "Can't convert Einsum for no support Equation:bij,jk"
+REFUSED = {
+    "three-operands": (
+        'y = Einsum <equation = "bij,bij,bij->bij"> (x, x, x)',
+        ["has the operator Einsum, and does not take this form of it", THREE],
+        ["has no operator"],
+    ),
+    "implicit": (
+        'y = Einsum <equation = "bij,jk"> (x, w)',
+        ["has the operator Einsum", IMPLICIT],
+        ["has no operator"],
+    ),
+    "two-forms": (
+        f'{TRIPLE} y = Einsum <equation = "bij,jk"> (a, w)',
+        [f"{THREE}; {IMPLICIT}"],
+        ["has no operator"],
+    ),
+    "padding": (
+        'y = Conv <auto_pad = "NOSUCH"> (x, w)',
+        ["has the operator Conv", "Conv auto_pad not support NOSUCH"],
+        ["has no operator"],
+    ),
+    "form-and-lack": (
+        f"{TRIPLE} c = IsNaN (a) y = Cast <to = 1> (c)",
+        ["it has no operator IsNaN.", "has the operator Einsum", THREE],
+        ["|"],
+    ),
+    "lack": (
+        "c = IsNaN (x)\ny = Cast <to = 1> (c)",
+        ["it has no operator IsNaN."],
+        ["this form"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_form_of_an_operator_that_mnn_refuses_is_quoted_from_its_converter(
+    tmp_path, job, out, name
+):
+    lines, said, not_said = REFUSED[name]
+    graph = f"g (float[b, 6, 8] x) => (float[b, 6, 8] y) <float[8, 8] w = {{{ONES}}}>"
+    text = f'<ir_version: 9, opset_import: ["" : 17]> {graph} {{ {lines} }}'
+    path = tmp_path / ONNX
+    onnx.save(onnx.parser.parse_model(text), path)
+
+    error = str(failed(job, path, out, component=SMALL, probes=()))
+
+    assert [words for words in said if words not in error] == []
+    assert [words for words in not_said if words in error] == []
+
+
+ONES = ", ".join(["1"] * 64)
+SMALL = replace(
+    nets.BLOCKS,
+    name="small",
+    inputs=(TensorSpec(name="x", shape=("b", 6, 8)),),
+    outputs=(TensorSpec(name="y", shape=("b", 6, 8)),),
+)
+
+
+def test_a_finished_file_is_told_of_no_setting_of_an_export(tmp_path, job, out):
+    nodes = "c = IsNaN (x)\ny = Cast <to = 1> (c)"
+    graph = "g (float[b, 6, 8] x) => (float[b, 6, 8] y)"
+    text = f'<ir_version: 9, opset_import: ["" : 17]> {graph} {{ {nodes} }}'
+    path = tmp_path / ONNX
+    onnx.save(onnx.parser.parse_model(text), path)
+    taken = replace(SMALL, foreign=ForeignModel(onnx=path))
+
+    error = str(failed(job, path, out, component=taken, probes=()))
+
+    assert "[component." not in error
+    assert "Whoever exports it avoids it by an export from a model with" in error
+    assert 'attn_implementation="eager"' in error
 
 
 def test_a_converter_on_the_path_is_found_and_makes_what_the_wheels_does(

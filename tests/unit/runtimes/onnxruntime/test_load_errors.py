@@ -133,7 +133,7 @@ def newer_format(model):
     model.ir_version = 99
 
 
-ANEW = "Another exporter or opset under [export], or a rewrite"
+ANEW = "Another exporter or opset, or a rewrite"
 CHANGES = {
     "unknown": (
         renamed,
@@ -172,3 +172,35 @@ def test_an_opset_newer_than_the_runtime_is_said_with_the_newest_it_takes(
     path = exported(Net(torch.float32), tmp_path, opset=min(newest, 25))
     with open_session(path, DEVICE, ["y"]) as session:
         assert session.ran.version == ort.__version__
+
+
+OTHER_OPSETS = {
+    "operator": ("11", "y = HardSwish (x)", "HardSwish is of opset 14 or newer"),
+    "attribute": (
+        "11",
+        "s = Constant <value = int64[2] {-1, 8}> () y = Reshape <allowzero = 1> (x, s)",
+        "Reshape with the attribute allowzero is of opset 14 or newer",
+    ),
+    "inputs": (
+        "17",
+        "a = Constant <value = int64[1] {1}> () y = ReduceMax (x, a)",
+        "ReduceMax with 2 inputs is of opset 18 or newer",
+    ),
+    "older": (
+        "18",
+        "y = ReduceMean <axes = [1]> (x)",
+        "ReduceMean with the attribute axes is of opset 17 or older",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_OPSETS)
+def test_a_node_of_another_opset_than_its_files_is_named_with_both(tmp_path, name):
+    opset, nodes, said = OTHER_OPSETS[name]
+    graph = f"g (float[b, 8] x) => (float[b, n] y) {{ {nodes} }}"
+    text = f'<ir_version: 9, opset_import: ["" : {opset}]> {graph}'
+    onnx.save(onnx.parser.parse_model(text), tmp_path / MODEL)
+
+    words = refused(tmp_path / MODEL)
+
+    assert f"it says that it is of opset {opset}, and its node {said}" in words

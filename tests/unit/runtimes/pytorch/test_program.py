@@ -334,6 +334,64 @@ def test_a_module_is_seen_at_parts_that_are_called_once():
     assert [p.op for p in program.probes][:2] == ["Linear", "Tanh"]
 
 
+class Attending(nn.Module):
+    """Modules with operators between them, each of another kind."""
+
+    def __init__(self, change):
+        super().__init__()
+        self.q, self.k, self.o = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+        self.change = change
+
+    def forward(self, x):
+        return x + self.o(self.change(self.q(x), self.k(x)))
+
+
+def _first_row_emptied(q, k):
+    del k
+    q[:, 0] = 0
+    return q
+
+
+BETWEEN = {
+    "a sum": lambda q, k: q + k,
+    "attention": lambda q, k: (q @ k.mT).softmax(-1) @ q,
+    "softplus": lambda q, k: nn.functional.softplus(q) * k,
+    "a floor division": lambda q, k: q // 2 + k,
+    "exchanged halves": lambda q, k: torch.cat([q[:, 2:], k[:, :2]], 1),
+    "a slice in place": _first_row_emptied,
+    "another shape": lambda q, k: (q * k).reshape(-1, 2).reshape(q.shape),
+}
+
+
+@pytest.mark.parametrize("change", BETWEEN.values(), ids=BETWEEN)
+def test_operators_between_two_modules_are_known(change):
+    program = program_of_module(Attending(change), (torch.rand(4, 4),))
+
+    o = {probe.name: probe for probe in program.probes}["o"]
+    assert o.between
+    assert o.parents[:1] == ("q",)
+
+
+@pytest.mark.parametrize(
+    "change", [lambda q, _: q, lambda q, _: q.clone().detach()], ids=["", "copied"]
+)
+def test_between_two_modules_that_follow_each_other_stands_nothing(change):
+    program = program_of_module(Attending(change), (torch.rand(4, 4),))
+
+    assert [(p.name, p.between) for p in program.probes] == [
+        *(("q", False), ("k", False), ("o", False))
+    ]
+
+
+def test_what_a_module_does_itself_does_not_stand_before_it():
+    module = nn.Sequential(nn.Linear(4, 4), Attending(lambda q, k: q + k))
+    program = program_of_module(module, (torch.rand(4, 4),))
+
+    found = {probe.name: (probe.parents, probe.between) for probe in program.probes}
+    assert found["1"] == (("0", "1.o"), False)
+    assert found["1.o"] == (("1.q", "1.k"), True)
+
+
 def test_an_activation_in_place_computes():
     module = nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Identity())
     program = program_of_module(module.eval(), (torch.rand(2, 4),))
