@@ -106,6 +106,11 @@ def base_variant(how: str) -> str:
     return how.partition(AT)[0]
 
 
+def _is_size(size: object) -> bool:
+    # Recipes read sizes from the configuration of a checkpoint.
+    return isinstance(size, str) or (isinstance(size, int) and size >= 0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorSpec:
     """The name, shape and dtype of one input or output.
@@ -133,6 +138,13 @@ class TensorSpec:
         if self.dtype not in DTYPES:
             msg = f"{self.name}: dtype must be one of {DTYPES}, got {self.dtype!r}."
             raise SpecError(msg)
+        for size in self.shape:
+            if not _is_size(size):
+                msg = (
+                    f"{self.name}: the size of an axis must be a whole number or a "
+                    f"symbol, got {size!r:.60}."
+                )
+                raise SpecError(msg)
 
     @property
     def symbols(self) -> tuple[str, ...]:

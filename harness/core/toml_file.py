@@ -277,6 +277,7 @@ class _Lines:
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
+        self._counted, self._line_there = 0, 1
         self.found: dict[KeyPath, int] = {}
         self._last: dict[KeyPath, int] = {}  # [[name]] → index of its latest item
         self._walk()
@@ -355,7 +356,10 @@ class _Lines:
                 return keys
 
     def _line(self) -> int:
-        return self.text.count("\n", 0, self.at) + 1
+        # From the beginning it would take seconds in a file of many values.
+        self._line_there += self.text.count("\n", self._counted, self.at)
+        self._counted = self.at
+        return self._line_there
 
     def _eat(self, token: str) -> bool:
         if not self.text.startswith(token, self.at):

@@ -202,7 +202,7 @@ def _extents(pipeline: Pipeline, weigh: Weigh) -> Mapping[str, Extent]:
         sizes = role_sizes(pipeline, role, component)
         if role == "vae_decoder" and pipeline.vae_tiling:
             config = read_config(pipeline.source, "vae")
-            tile = int(config["sample_size"]) // vae_factor(pipeline.source)
+            tile = config.whole("sample_size") // vae_factor(pipeline.source)
             sizes |= {side: min(sizes[side], tile) for side in ("height", "width")}
         extents[role] = extent_of(component, [sizes], weigh(component))
     return extents

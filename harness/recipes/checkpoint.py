@@ -19,7 +19,7 @@ from harness.core.errors import SuiteError
 from harness.core.received import DamagedError, leads_inside, read_json
 from harness.core.text import shortened
 from harness.core.toml_file import did_you_mean
-from harness.recipes.configuration import CONFIG_BYTES, read_object
+from harness.recipes.configuration import CONFIG_BYTES, Config, read_object
 from harness.recipes.lora import HOW_TO_MERGE, adapter_of, merge_lora
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class _Shards(msgspec.Struct):
     weight_map: dict[str, str]
 
 
-def read_config(source: Source, folder: str) -> dict[str, Any]:
+def read_config(source: Source, folder: str) -> Config:
     """Return ``<folder>/config.json``.
 
     Raises:

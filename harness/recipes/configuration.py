@@ -17,7 +17,9 @@ CONFIG_BYTES = 64 << 20
 
 _Int = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
 _Size = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
-_Sizes = _Size | list[_Size] | None
+_List = Annotated[list[_Size], msgspec.Meta(max_length=64)]
+_Sizes = _Size | _List | None
+_Layers = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 _Number = float | None
 _Numbers = float | list[float] | None
 _Text = str | None
@@ -57,16 +59,16 @@ class _Known(msgspec.Struct, kw_only=True, rename={"class_name": "_class_name"})
     pooled_projection_dim: _Size | None = None
     num_embeds_ada_norm: _Size | None = None
     pos_embed_max_size: _Int | None = None
-    layers_per_block: _Sizes = None
+    layers_per_block: _Layers | _List | None = None
     cross_attention_dim: _Sizes = None
     attention_head_dim: _Sizes = None
     num_attention_heads: _Sizes = None
     sample_size: _Sizes = None
     patch_size: _Sizes = None
-    block_out_channels: list[_Size] | None = None
-    conditioning_embedding_out_channels: list[_Size] | None = None
-    encoder_block_out_channels: list[_Size] | None = None
-    decoder_block_out_channels: list[_Size] | None = None
+    block_out_channels: _List | None = None
+    conditioning_embedding_out_channels: _List | None = None
+    encoder_block_out_channels: _List | None = None
+    decoder_block_out_channels: _List | None = None
     scaling_factor: _Number = None
     shift_factor: _Number = None
     shift: _Number = None
@@ -75,11 +77,34 @@ class _Known(msgspec.Struct, kw_only=True, rename={"class_name": "_class_name"})
 
 
 class Config(dict[str, Any]):
-    """The keys of a checkpoint's JSON file; one that is missing is a `SuiteError`."""
+    """The keys of a checkpoint's JSON file.
+
+    A key that is missing, or null, is a `SuiteError` where it is read by brackets.
+    """
 
     def __init__(self, path: Path, keys: dict[str, Any]) -> None:
         super().__init__(keys)
         self._path = path
+
+    def __getitem__(self, key: str) -> Any:
+        """Return a value, which is not null."""
+        value = super().__getitem__(key)
+        return self.__missing__(key) if value is None else value
+
+    def whole(self, key: str, default: int | None = None) -> int:
+        """Return a whole number; the default, if there is one, where a key is missing.
+
+        Raises:
+            SuiteError: There is no such key, or it has a list: a number for each level.
+
+        """
+        if default is not None and self.get(key) is None:
+            return default
+        value = self[key]
+        if not isinstance(value, int):
+            msg = f"{self._path} has {key} = {value!r:.60}; one number is read here."
+            raise SuiteError(msg)
+        return value
 
     def __missing__(self, key: str) -> Any:  # as dict's
         """Refuse to read a key that the file lacks."""

@@ -445,7 +445,7 @@ def hint_size(table: Table, image: Path | None, resolution: int) -> tuple[int, i
 def _stride(source: Source) -> int:
     """Return the number that the sides of latents must be multiples of."""
     if family_of(source) == SD3:
-        return int(read_config(source, "transformer")["patch_size"])
+        return read_config(source, "transformer").whole("patch_size")
     return int(2 ** (len(read_config(source, "unet")["block_out_channels"]) - 1))
 
 

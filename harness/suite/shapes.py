@@ -240,8 +240,8 @@ def _most(component: Component) -> int | None:
     recipe, source = component.recipe, component.source
     if recipe == TRANSFORMER:
         config = read_config(source, TRANSFORMER)
-        table = config.get("pos_embed_max_size") or 0
-        return int(table * (config.get("patch_size") or 1))
+        table = config.whole("pos_embed_max_size", 0)
+        return table * config.whole("patch_size", 1)
     if recipe in RECIPES and recipe != GIVEN and is_encoder(source):
         return longest(source)
     return None

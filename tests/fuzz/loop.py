@@ -260,9 +260,13 @@ def _place_in(said: str) -> str:
     """Return the error of a traceback, and the nearest line of the harness."""
     lines = said.splitlines()
     frames = [
-        f"{Path(found[1]).relative_to(ROOT)}:{found[2]}"
+        f"{found[1]}:{found[2]}"
         for line in lines
-        if (found := re.match(rf'\s+File "({ROOT}/harness[^"]+)", line (\d+)', line))
+        if (
+            found := re.match(
+                rf'\s+File "(?:{ROOT}/)?(harness/[^"]+)", line (\d+)', line
+            )
+        )
     ]
     ends = [n for n, line in enumerate(lines) if re.match(r"[\w.]+(:|$)", line)]
     error = next((lines[n] for n in ends if "Traceback" not in lines[n]), "")

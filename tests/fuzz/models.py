@@ -349,6 +349,9 @@ class CheckpointFormat(Format):
             "deberta": FIXTURES / "text_tasks" / "deberta",
             "sd3": FIXTURES / "sd3",
             "flux": FIXTURES / "flux",
+            "sdxl": FIXTURES / "sdxl",
+            "pixart": FIXTURES / "pixart",
+            "roberta": FIXTURES / "text_tasks" / "roberta",
         }
         self.writable = (self.work,)
 

@@ -7,6 +7,7 @@ files are those of a real run, so the first case takes some seconds.
 import json
 import lzma
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -202,6 +203,41 @@ def test_a_configuration_ends_in_a_sentence(opened, place, file, text):
 
 
 @pytest.mark.parametrize(
+    ("home", "file", "keys"),
+    [
+        ("flux", "transformer", {"pooled_projection_dim": None}),
+        ("flux", "transformer", {"joint_attention_dim": None}),
+        ("flux", "transformer", {"in_channels": None}),
+        ("sd3", "transformer", {"patch_size": [1, 2]}),
+        ("sd3", "transformer", {"patch_size": None}),
+        ("sdxl", "controlnet", {"layers_per_block": [1, 1]}),
+        ("sdxl", "controlnet", {"layers_per_block": 2**31 - 1}),
+        ("sdxl", "controlnet", {"block_out_channels": [8] * 3000}),
+        ("sdxl", "unet", {"projection_class_embeddings_input_dim": 1}),
+        ("sdxl", "unet", {"cross_attention_dim": [8, 8]}),
+        ("sdxl", "text_encoder", {"max_position_embeddings": -4}),
+        ("digits", "vae", {"block_out_channels": None}),
+        ("pixart", "transformer", {"sample_size": None}),
+        ("roberta", "", {"pad_token_id": [1, 2]}),
+        ("bert", "", {"hidden_size": None}),
+    ],
+    ids=str,
+)
+def test_one_other_key_of_a_configuration_ends_in_a_sentence(
+    opened, place, home, file, keys
+):
+    form = opened("checkpoint")
+    folder = form.anew("net")
+    shutil.copytree(form.homes[home], folder, dirs_exist_ok=True)
+    path = folder / file / "config.json"
+    told = json.loads(path.read_text())
+    assert told.keys() >= keys.keys()
+    path.write_text(json.dumps(told | keys))
+
+    read(form, place, draws=1)
+
+
+@pytest.mark.parametrize(
     "about",
     [
         "[" * 5000,
@@ -294,6 +330,18 @@ def test_a_sound_bundle_is_no_excuse_for_a_process_that_ends(opened, place):
     (form.files / "feeds.npz").write_bytes(form.whole)
 
     assert not form.ends_so(place)
+
+
+def test_a_card_with_a_case_that_stands_twice_is_refused(opened):
+    """A hundred copies of a case would run for minutes."""
+    form = opened("card")
+    told = json.loads(json.dumps(form.signed["card"]))
+    told["cases"] *= 2
+    form.write(json.dumps(told).encode())
+
+    code, said = form.parity("verify", str(form.files / "card"), str(form.ship))
+    assert code == 2
+    assert "stands twice" in said
 
 
 def test_a_card_whose_runtime_aborts_is_answered_with_no(tmp_path):

@@ -33,7 +33,8 @@ def read_controlnet(source: Source, folder: str = FOLDER) -> dict[str, Any]:
     """Return a ControlNet's configuration.
 
     Raises:
-        SuiteError: Its class is another one, which has other inputs and outputs.
+        SuiteError: Its class is another one, which has other inputs and outputs, or
+            its blocks differ in their layers.
 
     """
     config = read_config(source, folder)
@@ -45,6 +46,7 @@ def read_controlnet(source: Source, folder: str = FOLDER) -> dict[str, Any]:
             "out of `components`, or name a recipe of your own by `recipe`."
         )
         raise SuiteError(msg)
+    config.whole("layers_per_block")  # of each block as many, or `residuals` is wrong
     return config
 
 

@@ -22,7 +22,7 @@ SIZES = ((1024.0, 1024.0), (832.0, 1216.0), (1216.0, 832.0), (512.0, 2048.0))
 def _sized(config: Mapping[str, Any]) -> bool:
     """Whether the picture's size and shape are inputs, by the rule of the class."""
     told = config.get("use_additional_conditions")
-    return bool(config["sample_size"] == SIZED_FROM if told is None else told)
+    return bool(config.get("sample_size") == SIZED_FROM if told is None else told)
 
 
 def signature(config: Mapping[str, Any]) -> Signature:

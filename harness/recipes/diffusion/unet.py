@@ -72,8 +72,8 @@ def added_inputs(source: Source, config: Mapping[str, Any]) -> list[TensorSpec]:
     for key, known in _CONDITIONS.items():
         if config.get(key) not in known:
             msg = (
-                f"{source.path} has a network with {key} = {config[key]!r}, and the "
-                f"harness's recipes know {' and '.join(map(repr, known))}. Write a "
+                f"{source.path} has a network with {key} = {config.get(key)!r}, and "
+                f"the harness's recipes know {' and '.join(map(repr, known))}. Write a "
                 "recipe of your own that gives it its inputs."
             )
             raise SuiteError(msg)
@@ -95,7 +95,9 @@ def signature(source: Source, options: Options) -> Signature:
     folder = str(options.get("folder", UNET))
     config = read_config(source, folder)
     kind = str(config.get("_class_name", CLASS))
-    if kind != CLASS or not isinstance(config["cross_attention_dim"], int):
+    # One that is missing is refused where it is read.
+    width = config.get("cross_attention_dim", 0)
+    if kind != CLASS or not isinstance(width, int):
         msg = (
             f"{source.path / folder / 'config.json'} is of a {kind} whose inputs the "
             f"recipe of UNets does not know: it knows a {CLASS} with one width of text "

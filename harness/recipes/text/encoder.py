@@ -132,7 +132,7 @@ def longest(source: Source) -> int | None:
     if not isinstance(positions, int) or positions < 1:
         return None
     if any(name in str(config.get("model_type")) for name in _FROM_PADDING_ON):
-        positions -= int(config.get("pad_token_id") or 0) + 1
+        positions -= config.whole("pad_token_id", 0) + 1
     return max(1, positions)
 
 
@@ -188,10 +188,11 @@ def width_of(source: Source) -> int:
 def width_in(config: Mapping[str, Any]) -> int:
     """Return the size of a hidden state that a configuration says."""
     if config.get("model_type") == "opt":  # it projects its states to that width
-        return int(config.get("word_embed_proj_dim") or config["hidden_size"])
+        projected = config.get("word_embed_proj_dim")
+        return config.whole("word_embed_proj_dim" if projected else "hidden_size")
     for key in _WIDTHS:
-        if key in config:
-            return int(config[key])
+        if config.get(key) is not None:
+            return config.whole(key)
     raise KeyError(_WIDTHS[0])  # `describe` makes the message
 
 

@@ -109,7 +109,7 @@ def _drawn(source: Source, texts: Sequence[Text], tokens: int, rng: Rng) -> Draw
 
     config = read_config(source, "")
     shape = (len(texts), tokens)
-    pad = max(config.get("pad_token_id") or 0, 0)
+    pad = max(config.whole("pad_token_id", 0), 0)
     # Words are above the padding, unless it is near the end of the vocabulary.
     first_word = pad + 1 if pad < config["vocab_size"] // 2 else 0
     ids = np.full(shape, pad)

@@ -207,7 +207,12 @@ def load_card(path: Path) -> tuple[Card, dict[str, np.ndarray]]:
             "it."
         )
         raise SuiteError(msg)
+    there: set[str] = set()
     for case in card.cases:
+        if case.case in there:  # each would run again
+            msg = f"{file}: {case.case} stands twice; ask its author for another card."
+            raise SuiteError(msg)
+        there.add(case.case)
         for words in _refusals(case):
             msg = f"{file}: {case.case} {words}; ask its author for another card."
             raise SuiteError(msg)

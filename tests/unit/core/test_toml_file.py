@@ -1,5 +1,7 @@
 """The strict reader returns right values, or an error with the line and the word."""
 
+import time
+
 import pytest
 
 from harness.core.errors import SuiteError
@@ -156,3 +158,11 @@ def test_a_missing_file_and_a_folder_are_one_sentence_each(tmp_path):
 
 def test_a_path_is_written_as_toml_writes_it():
     assert dotted(("gap", 1, "int8.v2", "a-b")) == 'gap."int8.v2".a-b'
+
+
+def test_lines_of_many_values_are_found_in_a_time_that_grows_with_their_number(load):
+    text = f"many = [{', '.join(['12345678'] * 200_000)}]\nlast = 1\n"
+
+    start = time.process_time()
+    assert load(text).where("last").endswith(":2")
+    assert time.process_time() - start < 5
