@@ -20,6 +20,7 @@ from harness.core.record import (
     ISOLATED,
     LAYERS,
     OUTPUTS,
+    WHATS,
     CaseRecord,
     Key,
     Row,
@@ -46,6 +47,7 @@ from harness.judge.rewritten_values import (
     rewritten_values,
 )
 from harness.judge.self_error import Own, own_errors, own_words, refusals
+from harness.judge.sizes import only_at
 from harness.judge.tolerance import FULL_PRECISION, Tolerance, first_tier, first_tiers
 from harness.judge.value import JudgedRow, judge, max_floors
 from harness.measure.error_patterns.observed import NOISE
@@ -86,6 +88,7 @@ class CaseVerdict:
             empty if that was not asked for.
         stored: How many layers of the file are stored in the bits of the variant's
             name; empty if it names none. It is with the outputs alone.
+        sizes: At which sizes alone the outputs fail; empty if sizes do not tell.
         itself: Words that say that a file was compared with itself; empty otherwise.
         gap: Known gap that explains the outcome; None if there is none.
 
@@ -106,6 +109,7 @@ class CaseVerdict:
     picture: str = ""
     own: str = ""
     stored: str = ""
+    sizes: str = ""
     itself: str = ""
     gap: Gap | None = None
 
@@ -175,10 +179,9 @@ class CaseVerdict:
             f"{self.id}: first diverges {self.lead} {first.place} "
             f"({operator(first.op)}), {first.sample}: {self.first.verdict.reason}"
         )
-        if self.inputs_floors is not None:
-            which = self.read if self.between else "inputs to it"
-            text += f"; {which} agree to {in_floors(self.inputs_floors)}"
-        return text
+        if self.inputs_floors is not None and not self.between:
+            text += f"; inputs to it agree to {in_floors(self.inputs_floors)}"
+        return f"{text}; {self.sizes}" if self.sizes else text
 
     @property
     def looks(self) -> str:
@@ -240,7 +243,7 @@ def judge_case(
     """
     of_pytorch = own_errors(record)
     rows = tuple(_judged(record, what, policy, of_pytorch))
-    others = NONE
+    others, outputs = NONE, rows
     if what == LAYERS:
         outputs = tuple(_judged(record, OUTPUTS, policy, of_pytorch))
         others = rewritten_values(record, rows, outputs)
@@ -292,6 +295,7 @@ def judge_case(
         alone=own,
         picture=picture,
         own="; ".join(words),
+        sizes=only_at(record, outputs) if what in WHATS else "",
         stored=stored_words(record) if what == OUTPUTS and not record.failure else "",
         itself=itself_words(record) if what == OUTPUTS else "",
         gap=applied.gap,
