@@ -50,7 +50,7 @@ from harness.judge.self_error import Own, own_errors, own_words, refusals
 from harness.judge.sizes import only_at
 from harness.judge.tolerance import FULL_PRECISION, Tolerance, first_tier, first_tiers
 from harness.judge.value import JudgedRow, judge, max_floors
-from harness.measure.error_patterns.observed import NOISE
+from harness.measure.error_patterns.observed import how_general
 from harness.measure.metrics import TUNED
 
 _FIGURES = re.compile(r"[-+]?\d[\d.,e+-]*")
@@ -188,7 +188,8 @@ class CaseVerdict:
         """Error pattern of the first divergence, of its local error if measured.
 
         A pattern of the layer that is another one in another sample that is off is not
-        said. A specific pattern of the layer is better than noise of the operator.
+        said. A specific pattern of the layer is better than a general one of the
+        operator.
         """
         if self.first is None:
             return ""
@@ -204,7 +205,7 @@ class CaseVerdict:
         # Outputs of one item and of several may look different by one cause.
         if layer and (self.what == OUTPUTS or kinds <= {_FIGURES.sub("", layer)}):
             found.append(layer)
-        return min(found, key=lambda words: words.startswith(NOISE), default="")
+        return min(found, key=how_general, default="")
 
     @property
     def usage(self) -> float:
