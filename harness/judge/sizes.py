@@ -34,12 +34,17 @@ def only_at(record: CaseRecord, rows: Iterable[JudgedRow]) -> str:
 def _ends(
     axis: str, wrong: Sequence[Mapping[str, int]], right: Sequence[Mapping[str, int]]
 ) -> Iterator[str]:
-    """Yield from which size on, or up to which, every sample fails."""
+    """Yield from which size on, or up to which, every sample fails.
+
+    If sizes between those that fail and those that agree did not run, both are named.
+    """
     fail, agree = [one[axis] for one in wrong], [one[axis] for one in right]
-    if min(fail) > max(agree):
-        yield f"from {axis} {min(fail)} on"
-    elif max(fail) < min(agree):
-        yield f"up to {axis} {max(fail)}"
+    if (least := min(fail)) > (most := max(agree)):
+        between = least - most > 1  # nothing is known of sizes that did not run
+        yield f"from {axis} {least} on{f' (up to {most} it agrees)' * between}"
+    elif (most := max(fail)) < (least := min(agree)):
+        between = least - most > 1
+        yield f"up to {axis} {most}{f' (from {least} on it agrees)' * between}"
 
 
 def _places(
