@@ -35,6 +35,10 @@ SELF: Mapping[str, str] = {"self-bf16": "bfloat16", "self-fp16": "float16"}
 tolerance asks for them by these names. They are no checks of their own. The first has
 the larger error."""
 
+READ: Mapping[str, str] = {LAYERS: "layers-read", OUTPUTS: "outputs-read"}
+"""For each check, the name of rows of what is read: a second comparison of the same
+value, without what a mask takes out. They are no checks of their own."""
+
 WHATS = (LAYERS, OUTPUTS)
 """The two checks of a case: intermediate values, as recorded in the watched run, and
 outputs of the deployed file."""
@@ -50,7 +54,7 @@ class Row:
     Attributes:
         sample: Sample id, ``realistic-1``.
         what: Check: ``layers`` or ``outputs``; in a pipeline ``latents`` or ``image``.
-            Rows of no check have `ISOLATED` or a name of `SELF`.
+            Rows of no check have `ISOLATED`, or a name of `READ` or `SELF`.
         probe: Name of the value in the PyTorch program, or of the output.
         module: Module path in the checkpoint's own names; empty for outputs.
         comparison: Result of the comparison.
@@ -313,6 +317,22 @@ _COLUMNS = {
     True: (("what", "probe", "module"), BRIEF_FIELDS),
 }
 """The columns of probes and of comparisons, for a full and for a brief record."""
+
+
+def as_read(rows: Iterable[Row]) -> tuple[Row, ...]:
+    """Return rows, each without what a mask takes out, where that was measured."""
+    rows = tuple(rows)
+    checks = {name: what for what, name in READ.items()}
+    read = {
+        (row.sample, checks[row.what], row.probe): replace(row, what=checks[row.what])
+        for row in rows
+        if row.what in checks
+    }
+    return tuple(
+        read.get((row.sample, row.what, row.probe), row)
+        for row in rows
+        if row.what not in checks
+    )
 
 
 def coverage_share(record: CaseRecord) -> float:

@@ -46,6 +46,9 @@ Count = Annotated[int, Meta(ge=0, le=1 << 62)]
 Whole = Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)]
 Shape = Annotated[tuple[Count, ...], Meta(max_length=64)]
 
+Bits = Annotated[str, Meta(pattern=r"\A[0-9]{1,3}\Z")]
+"""A number of bits, as a key of JSON."""
+
 _Word = None | bool | Whole | Finite | Text
 _Flat = None | bool | Whole | Finite | Text | list[_Word] | dict[Name, _Word]
 Plain = None | bool | Whole | Finite | Text | list[_Flat] | dict[Name, _Flat]
@@ -105,7 +108,7 @@ class MetaRead(TypedDict):
 
     unread: NotRequired[list[Name]]
     no_effect: NotRequired[list[Name]]
-    bits: NotRequired[dict[Name, Count]]
+    bits: NotRequired[dict[Bits, Count]]
 
 
 class Artifact(TypedDict):
@@ -182,6 +185,8 @@ class Graph(TypedDict):
     kinds: dict[Name, Count]
     weights: list[Weight]
     attributes: list[Attribute]
+    dropped: NotRequired[list[Name]]
+    lora: NotRequired[Text]
 
 
 class Foreign(TypedDict):

@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
+from functools import partial
 from itertools import takewhile
 
 from msgspec import structs
@@ -20,6 +21,7 @@ from harness.core.record import (
     ISOLATED,
     LAYERS,
     OUTPUTS,
+    READ,
     WHATS,
     CaseRecord,
     Key,
@@ -49,6 +51,7 @@ from harness.judge.rewritten_values import (
 from harness.judge.self_error import Own, own_errors, own_words, refusals
 from harness.judge.sizes import only_at
 from harness.judge.tolerance import FULL_PRECISION, Tolerance, first_tier, first_tiers
+from harness.judge.unread import read_by_padding, unread_message
 from harness.judge.value import JudgedRow, judge, max_floors
 from harness.measure.error_patterns.observed import how_general
 from harness.measure.metrics import TUNED
@@ -246,6 +249,7 @@ def judge_case(
     rows = tuple(_judged(record, what, policy, of_pytorch))
     others, outputs = NONE, rows
     if what == LAYERS:
+        rows = read_by_padding(rows)
         outputs = tuple(_judged(record, OUTPUTS, policy, of_pytorch))
         others = rewritten_values(record, rows, outputs)
         rows = tuple(others.applied(judged) for judged in rows)
@@ -278,7 +282,8 @@ def judge_case(
     words = [*own_words([judged.row for judged in rows], of_pytorch)]
     unsaid = [text for text in words if text.removeprefix("off by ") not in reason]
     refused = refusals(record) if what in JUDGED_WITHIN else ()
-    beside = (rewritten_message(rows), *foreign_words(record, what), *unsaid, *refused)
+    padding, another = unread_message(rows), rewritten_message(rows)
+    beside = (another, padding, *foreign_words(record, what), *unsaid, *refused)
     reason = "; ".join((reason, *filter(None, beside)))
     applied = known_gaps.apply(gaps, f"{record.case}/{what}", found, today, also)
     return CaseVerdict(
@@ -307,6 +312,11 @@ def _judged(
     record: CaseRecord, what: str, policy: Policy, of_pytorch: Own
 ) -> Iterator[JudgedRow]:
     alone = not has_pytorch(record)
+    read = {
+        (row.sample, row.probe): replace(row, what=what)
+        for row in record.rows
+        if row.what == READ.get(what)
+    }
     for row in record.rows:
         if row.what != what:
             continue
@@ -317,19 +327,23 @@ def _judged(
             module=row.module,
         )
         own = of_pytorch.get((rule.tolerance.within or "", row.sample, row.probe))
-        yield JudgedRow(
-            row=row,
+        by_rule = partial(
+            judge,
+            tolerance=_without_floors(rule.tolerance) if alone else rule.tolerance,
+            is_output=what == OUTPUTS,
             own=own,
-            verdict=judge(
-                row.comparison,
-                _without_floors(rule.tolerance) if alone else rule.tolerance,
-                is_output=what == OUTPUTS,
-                own=own,
-                allow_nonfinite=rule.allow_nonfinite,
-                allow_constant=rule.allow_constant,
-                allow_misread=rule.allow_misread,
-            ),
+            allow_nonfinite=rule.allow_nonfinite,
+            allow_constant=rule.allow_constant,
+            allow_misread=rule.allow_misread,
         )
+        whole = by_rule(row.comparison)
+        part = read.get((row.sample, row.probe))
+        if part is None or whole.passed:
+            yield JudgedRow(row=row, own=own, verdict=whole)
+            continue
+        verdict = by_rule(part.comparison)
+        unread = whole.reason if verdict.passed else ""
+        yield JudgedRow(row=part, own=own, verdict=verdict, unread=unread)
 
 
 def _without_floors(tolerance: Tolerance) -> Tolerance:

@@ -62,12 +62,19 @@ def graph_finding(record: CaseRecord, *, failing: bool) -> tuple[Outcome, str] |
             if not lenient or a["name"] in _NEVER_REWRITTEN
         ]
         words = []
+        # A file that gives PyTorch's outputs lacks nothing.
+        lost = graph.get("dropped", []) if failing and graph.get("exact", True) else []
         if weights:
             words.append(_weights(graph, weights))
+        elif lost:
+            words.append(
+                f"no operator of the file has the weights of {few(lost)}, and all "
+                "other weights are PyTorch's: the export dropped it"
+            )
         if attributes:
             words.append(_attributes(attributes))
         if words:
-            outcome = Outcome.WEIGHTS if weights else Outcome.ATTRIBUTES
+            outcome = Outcome.WEIGHTS if weights or lost else Outcome.ATTRIBUTES
             return outcome, "; ".join(words)
     return None
 
@@ -108,6 +115,8 @@ def _weights(graph: Mapping[str, Any], weights: Sequence[Weight]) -> str:
     number = graph["differing"] if cut else len(weights)
     first = weights[0]
     named = f"first {first['name']}"
+    if told := graph.get("lora"):
+        return f"{told}; {named}"
     if len(weights) == 1:
         return f"weight {first['name']} of the graph is not PyTorch's: {first['words']}"
     if exchanged := _exchanged(weights):

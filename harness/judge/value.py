@@ -66,21 +66,25 @@ class JudgedRow:
         row: The row.
         verdict: The verdict on its comparison.
         own: PyTorch's own error in the dtype that bounds it, if that was measured.
+        unread: Why the whole value is out of tolerance, if what a mask takes out of it
+            alone is. The row is then of what is read. Empty for every other row.
 
     """
 
     row: Row
     verdict: Verdict
     own: Comparison | None = None
+    unread: str = ""
 
     @property
     def floors(self) -> float:
         """The error in noise floors; infinite if there is no number.
 
-        It is 0 if the row's value stands for another value, because that difference is
-        no error.
+        It is 0 if the row's value stands for another value, or if padding alone reads
+        it, because that difference is no error.
         """
-        if self.verdict.outcome is Outcome.ANOTHER:
+        alone = self.unread and not self.verdict.usage
+        if alone or self.verdict.outcome is Outcome.ANOTHER:
             return 0.0
         return floors_of(self.row, passed=self.verdict.passed)
 

@@ -28,6 +28,9 @@ from harness.measure.named_arrays import load_arrays
 OUTPUT = "output:"
 """Prefix of the module's outputs in a trace, which also holds the program's values."""
 
+UNREAD = "unread:"
+"""Prefix of the places of a value that a mask takes out, as packed bits."""
+
 VALUES = "values.bin"
 INDEX = "values.json"
 _ALIGN_BYTES = 64
@@ -101,6 +104,14 @@ class Trace:
         length = place.offset_bytes + place.size_bytes - start
         if length > 0:
             mapped.madvise(mmap.MADV_DONTNEED, start, length)
+
+    def unread(self, name: str) -> np.ndarray | None:
+        """Return where a mask takes a value out, in its shape; None for nowhere."""
+        if UNREAD + name not in self.places:
+            return None
+        shape = self.places[name].shape
+        bits = np.unpackbits(self[UNREAD + name], count=math.prod(shape))
+        return bits.view(np.bool_).reshape(shape)
 
     def floor_rms(self, name: str) -> float | None:
         """Return the value's noise floor, in the value's own unit, or None."""
@@ -208,6 +219,10 @@ class TraceWriter:
             offset_bytes=offset_bytes,
             is_mask=is_mask,
         )
+
+    def add_unread(self, name: str, unread: np.ndarray) -> None:
+        """Append where a mask takes out the value `name`, as booleans in its shape."""
+        self.add(UNREAD + name, np.packbits(unread))
 
     def close(self, floors: Mapping[str, float]) -> int:
         """Write the index with each noise floor; return the number of values."""

@@ -188,11 +188,21 @@ def _tokens(
 
 
 def _mask(shape: tuple[int, ...], profile: str, rng: np.random.Generator) -> Array:
-    """Return a mask of tokens ``[batch, tokens]``: 1 for words, 0 for padding.
+    """Return a mask of tokens ``[batch, ..., tokens]``: 1 for words, 0 for padding.
 
     Padding is on the right as in most tokenizers, on the left, or absent. In the
-    boundary profile, item 0 has only its first token, and other items have holes.
+    boundary profile, item 0 has only its first token, and other items have holes. Axes
+    between the two, such as those of heads and queries, have one mask for an item.
     """
+    batch = math.prod(shape[:1]) if shape[1:] else 1
+    drawn = _padded((batch, shape[-1]), profile, rng)
+    between = (1 for _ in shape[1:-1])
+    items = (batch, *between, shape[-1]) if shape[1:] else shape
+    return np.broadcast_to(drawn.reshape(items), shape)
+
+
+def _padded(shape: tuple[int, int], profile: str, rng: np.random.Generator) -> Array:
+    """Return a mask of tokens ``[batch, tokens]``."""
     batch, tokens = shape
     if profile == "low-variance":
         return np.ones(shape)

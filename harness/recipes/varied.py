@@ -124,8 +124,9 @@ def vary(
         drawn = _tokens(shape, rng, vocabulary=ids, **given)
     elif spec.draw == "mask":
         # Items differ in length by one, and each reads at least one token.
-        read = round(given["read"] * shape[1]) - np.arange(shape[0])[:, None]
-        drawn = np.arange(shape[1]) < np.maximum(1, read)
+        items = np.arange(math.prod(shape[:-1])).reshape(*shape[:-1], 1)
+        read = round(given["read"] * shape[-1]) - items
+        drawn = np.arange(shape[-1]) < np.maximum(1, read)
     elif spec.draw == "segments":
         drawn = np.arange(shape[1]) >= round(given["first"] * shape[1])
         drawn = np.broadcast_to(drawn, shape)

@@ -21,6 +21,7 @@ from harness.core.text import (
 from harness.judge.contract import contract_notes
 from harness.judge.foreign import foreign_lines
 from harness.judge.rewritten_values import rewritten_lines
+from harness.judge.unread import unread_lines
 from harness.recipes.stand_ins import SCHEDULER
 from harness.report.divergence import Divergence, divergences
 from harness.report.run_facts import BAD, RunFacts
@@ -59,6 +60,7 @@ def summary(facts: RunFacts, *, report: str = "") -> Iterator[Line]:
         for record in facts.compared
     }
     yield from rewritten_lines(rows, facts.names)
+    yield from unread_lines(rows, facts.names)
     ran = [f"ran {name}" if not at else name for at, name in enumerate(facts.ran())]
     yield from joined(ran, indent=" ", between=", ", tone="quiet")
     for text in (*node_notes(facts), *shard_notes(facts)):

@@ -1,8 +1,10 @@
 """Records made by hand, in the form in which the engine makes them."""
 
+from dataclasses import replace
+
 import numpy as np
 
-from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Failure, Row
+from harness.core.record import LAYERS, OUTPUTS, READ, CaseRecord, Failure, Row
 from harness.judge.policy import Policy
 from harness.measure.compare import compare
 
@@ -50,6 +52,12 @@ def chain(*errors, sample="s-0"):
 
 def output(floors, **about):
     return row("sample", floors, what=OUTPUTS, position=1000, **about)
+
+
+def twice(what, whole, read):
+    """A value that is `whole` floors off, and what is read of it, `read` floors."""
+    one = row("v", whole, what=what)
+    return one, replace(row("v", read, what=what), what=READ[what])
 
 
 def record(*rows, case=CASE, failure=None, **about):

@@ -37,6 +37,7 @@ HOMES = {
     "torch": (
         *("recipes.*", "runtimes.pytorch.*", "runtimes.foreign.*"),
         *("runtimes.graph.check", "runtimes.graph.module_settings"),
+        "runtimes.graph.weight_causes",
         "runtimes.diffusion.*",
         *("commands.doctor.child", "commands.bench.torch_module"),
     ),

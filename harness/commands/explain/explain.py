@@ -32,7 +32,7 @@ from harness.commands.ranges import losses_of
 from harness.core.case import GIVEN, Case, Sample
 from harness.core.errors import OnlyInGraphError, ParityError, SuiteError
 from harness.core.outcome import Outcome
-from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Row
+from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Row, as_read
 from harness.core.runtime import runtime, runtimes
 from harness.core.text import in_floors
 from harness.engine.engine import Engine
@@ -313,7 +313,8 @@ class _Trials:
         )
         self.say("the harness's own export")
         record = self.engine.run(own)
-        errors = [error_in_floors(row) for row in record.rows if row.what == OUTPUTS]
+        rows = as_read(record.rows)
+        errors = [error_in_floors(row) for row in rows if row.what == OUTPUTS]
         if record.failure is not None or not errors:
             return ""
         error, was = max(errors), self.before.output_floors
@@ -393,7 +394,7 @@ class _Trials:
             floors=floors,
             output_floors=max(
                 error_in_floors(row)
-                for row in record.rows
+                for row in as_read(record.rows)
                 if row.what == OUTPUTS and row.sample == at.sample
             ),
             passed=passed,

@@ -34,7 +34,7 @@ from harness.core.entry import Entry
 from harness.core.environment import installed
 from harness.core.errors import ParityError, StageError, SuiteError
 from harness.core.pipeline import PipelineCase, Tested
-from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Row
+from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Row, as_read
 from harness.core.settings import Settings
 from harness.core.waiting import as_they_end, awaited
 from harness.engine.artifacts import native_converter
@@ -245,7 +245,7 @@ class _Tally:
             return
         if self._record is None or self._record.coverage is None:
             self._record = record
-        rows = [row for row in record.rows if row.what in GROUPS]
+        rows = [row for row in as_read(record.rows) if row.what in GROUPS]
         if sample:
             rows = [replace(row, sample=sample) for row in rows]
         self.overflowed |= {

@@ -14,7 +14,7 @@ from itertools import permutations
 
 import numpy as np
 
-from harness.measure.error_patterns.arithmetic import channel_fit, rms
+from harness.measure.error_patterns.arithmetic import ACTIVATIONS, channel_fit, rms
 from harness.measure.error_patterns.observed import (
     MOST,
     Form,
@@ -25,6 +25,7 @@ from harness.measure.error_patterns.observed import (
 from harness.measure.error_patterns.weighted_forms import (
     convolution_forms,
     embedding_forms,
+    factor_words,
     linear_forms,
 )
 
@@ -246,6 +247,113 @@ def _other_constant(
     yield f"another constant is added to {name}", term + held
 
 
+_OF_ONE: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
+    "silu": ACTIVATIONS["SiLU"],
+    "gelu": ACTIVATIONS["GELU"],
+    "sigmoid": ACTIVATIONS["the sigmoid"],
+    "tanh": np.tanh,
+    "exp": np.exp,
+    "sin": np.sin,
+    "cos": np.cos,
+}
+"""PyTorch's functions of one number, whose argument may be multiplied."""
+
+
+def _function_forms(
+    it: Operation, expected: np.ndarray, actual: np.ndarray
+) -> Iterator[Form]:
+    """Yield the function of its argument times a number."""
+    x, of = it.tensor("self", "input"), _OF_ONE[it.op]
+    if x is None or x.shape != expected.shape:
+        return
+    if rms(of(x) - expected) > _KNOWN * rms(expected):  # another form of it
+        return
+    factor = _searched(lambda factor: of(factor * x), actual, 1.0)
+    if abs(factor - 1) > _KNOWN:
+        yield factor_words(factor), of(factor * x)
+
+
+def _slice_forms(
+    it: Operation, expected: np.ndarray, _actual: np.ndarray
+) -> Iterator[Form]:
+    """Yield every second place for one half, and one half for every second place."""
+    x = it.tensor("self", "input")
+    if x is None or x.ndim != expected.ndim:
+        return
+    axes = [axis for axis in range(x.ndim) if x.shape[axis] == 2 * expected.shape[axis]]
+    if len(axes) != 1 or x.size != 2 * expected.size:
+        return
+    (axis,) = axes
+    half = expected.shape[axis]
+    halves = [np.take(x, range(at, at + half), axis) for at in (0, half)]
+    seconds = [np.take(x, range(at, 2 * half, 2), axis) for at in (0, 1)]
+    for mine, others, words in (
+        (halves, seconds, "it takes every second place along axis {}, not one half"),
+        (seconds, halves, "it takes one half along axis {}, not every second place"),
+    ):
+        if any(np.array_equal(made, expected) for made in mine):
+            for made in others:
+                yield f"{words.format(axis)}: pairs of a rotary embedding", made
+
+
+def _write_forms(
+    it: Operation, expected: np.ndarray, actual: np.ndarray
+) -> Iterator[Form]:
+    """Yield rows that are written elsewhere, or not, and what then stands there."""
+    x = it.tensor("self", "input", "data")
+    if x is None or x.shape != expected.shape:
+        return
+    for axis in range(x.ndim):
+        was, due, has = (
+            np.moveaxis(one, axis, 0).reshape(one.shape[axis], -1)
+            for one in (x, expected, actual)
+        )
+        wrong = [int(at) for at in np.flatnonzero(np.any(has != due, axis=1))]
+        if not 0 < len(wrong) <= len(due) // 2:
+            continue
+        kept = [at for at in wrong if np.array_equal(has[at], was[at])]
+        taken = {
+            at: other
+            for at in wrong
+            if at not in kept
+            for other in range(len(due))
+            if np.array_equal(has[at], due[other]) and other != at
+        }
+        if len(kept) + len(taken) != len(wrong) or not kept:
+            continue
+        words = f"along axis {axis} it does not write {_places(kept)}"
+        negative = _negative_index(it)
+        if taken:
+            pairs = ", ".join(f"{at} has what {of} gets" for at, of in taken.items())
+            twice = all((due[at] != was[at]).any() for at in taken)
+            words += f", and {pairs}: {'an index is repeated' if twice else _OTHERS}"
+        elif negative:
+            words += f", where an index is {negative}"
+        yield words, actual
+
+
+_OTHERS = "other indices"
+
+
+def _places(places: list[int]) -> str:
+    shown = ", ".join(map(str, places[:_NAMED]))
+    more = f" and {len(places) - _NAMED} more" if len(places) > _NAMED else ""
+    return f"{'place' if len(places) == 1 else 'places'} {shown}{more}"
+
+
+_NAMED = 4
+
+
+def _negative_index(it: Operation) -> str:
+    """Return the least index that counts from the end; empty where there is none."""
+    least = [
+        int(value.min())
+        for argument, _, value in it.arguments
+        if argument in {"indices", "index"} and value.dtype.kind == "i" and value.size
+    ]
+    return str(min(least)) if least and min(least) < 0 else ""
+
+
 def _root_forms(
     it: Operation, expected: np.ndarray, _actual: np.ndarray
 ) -> Iterator[Form]:
@@ -465,6 +573,12 @@ _FORMS: Mapping[str, Callable[[Operation, np.ndarray, np.ndarray], Iterator[Form
     "matmul": _matmul_forms,
     "bmm": _matmul_forms,
     "add": _sum_forms,
+    **dict.fromkeys(_OF_ONE, _function_forms),
+    "slice": _slice_forms,
+    "index_put": _write_forms,
+    "index_copy": _write_forms,
+    "scatter": _write_forms,
+    "slice_scatter": _write_forms,
     "sqrt": _root_forms,
     "rsqrt": _root_forms,
     "upsample_nearest2d": _resize_forms,

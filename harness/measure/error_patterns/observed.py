@@ -68,6 +68,8 @@ class Operation:
         others: Function that yields recorded values and inputs of a shape, by name.
         reordered: Function that yields the first tensor with its concatenated parts in
             another order, each with a message.
+        skipped: Function that yields, for each operator in front that the graph lacks
+            whose own input is known, its place, that input's name, and that input.
 
     """
 
@@ -77,6 +79,13 @@ class Operation:
     weights: Mapping[str, np.ndarray] = field(default_factory=dict)
     others: Callable[[tuple[int, ...]], Iterator[Form]] = _none
     reordered: Callable[[], Iterator[Form]] = lambda: iter(())
+    skipped: Callable[[], Iterator[tuple[str, str, np.ndarray]]] = lambda: iter(())
+
+    def without_skipped(self) -> Iterator[Form]:
+        """Yield what the operator reads if one in front is not there."""
+        for place, name, value in self.skipped():
+            words = f"{place} is not in the file: it reads {name} in its place"
+            yield words, wide(value)
 
     def tensor(self, *names: str) -> np.ndarray | None:
         """Return the first argument with one of the names; floats become float64."""

@@ -238,6 +238,30 @@ def _factor_and_offset(e: Seen) -> str:
     return f"everything is {factor:.4g} times what it should be, and {offset:+.4g} off"
 
 
+def _input_factor(e: Seen) -> str:
+    """Detect a factor on the input of an operator that is linear but for its bias."""
+    if not any(part in e.name for part in ("linear", "conv", "addmm")):
+        return ""
+    for axis in channel_axes(e.expected):
+        rest = tuple(a for a in range(e.expected.ndim) if a != axis)
+        count = e.expected.shape[axis]
+        if e.expected.size < _ROW * count or count < 2:  # noqa: PLR2004  # one bias each
+            continue
+        inside, there = (
+            v - v.mean(axis=rest, keepdims=True) for v in (e.expected, e.actual)
+        )
+        power = float(np.sum(inside * inside))
+        factor = float(np.sum(inside * there)) / power if power else 0.0
+        means = (e.actual - factor * e.expected).mean(axis=rest, keepdims=True)
+        made = factor * e.expected + means
+        if abs(factor) > _SMALL and abs(factor - 1) > _FEW and e.explained_by(made):
+            return (
+                f"each channel is {factor:.5g} times what it should be but for an "
+                "amount of its own, a bias: a factor on its input or its weight"
+            )
+    return ""
+
+
 def _offset(e: Seen) -> str:
     mean = float(e.error.mean())
     if e.explained_by(e.expected + mean, _SMALL):
@@ -484,6 +508,7 @@ _RULES: tuple[Callable[[Seen], str], ...] = (
     _factor,
     _offset,
     _factor_and_offset,
+    _input_factor,
     channels_scaled,
     other_weights,
     clipped,

@@ -63,19 +63,25 @@ def linear_forms(
 ) -> Iterator[Form]:
     """Yield a matrix product with other forms of its weight."""
     x, weight = it.tensor("input", "self"), _wide(it.weights.get("weight"))
-    if x is None or weight is None or x.size * len(weight) > MOST:
+    if weight is None or expected.size * weight.shape[-1] > MOST:
         return
     bias = _wide(it.weights.get("bias"))
 
-    def run(weight: np.ndarray) -> np.ndarray:
+    def of(x: np.ndarray, weight: np.ndarray = weight) -> np.ndarray:
         made = x @ weight.T
         return np.asarray(made if bias is None else made + bias)
 
-    if x.shape[-1] != weight.shape[-1]:
+    for words, value in it.without_skipped():
+        yield words, of(value)
+    if x is None or x.shape[-1] != weight.shape[-1]:
         return
+
+    def run(weight: np.ndarray) -> np.ndarray:
+        return of(x, weight)
+
     for words, value in it.reordered():
-        made = value @ weight.T
-        yield words, made if bias is None else made + bias
+        yield words, of(value)
+    yield from _of_input(of, x, actual)
     rows = x.reshape(-1, x.shape[-1])
     yield from _turned(run, weight, expected, actual)
     yield from _solved(run, rows, weight, actual.reshape(len(rows), -1), bias)
@@ -92,8 +98,11 @@ class _Convolution:
     pads: tuple[int, int]
 
     @classmethod
-    def of(cls, it: Operation, expected: np.ndarray) -> _Convolution | None:
+    def of(
+        cls, it: Operation, expected: np.ndarray, given: np.ndarray | None = None
+    ) -> _Convolution | None:
         x, weight = it.tensor("input", "self"), _wide(it.weights.get("weight"))
+        x = x if given is None else given
         if x is None or weight is None or x.ndim != _KERNEL_AXES:
             return None
         told = [it.settings.get(name) for name in ("stride", "padding", "dilation")]
@@ -136,11 +145,16 @@ def convolution_forms(
     it: Operation, expected: np.ndarray, actual: np.ndarray
 ) -> Iterator[Form]:
     """Yield a convolution with its kernel turned, or padded with other values."""
+    for words, value in it.without_skipped():
+        other = _Convolution.of(it, expected, value)
+        if other is not None:
+            yield words, other.run(other.weight)
     own = _Convolution.of(it, expected)
     if own is None:
         return
     for words, value in it.reordered():
         yield words, own.run(own.weight, value)
+    yield from _of_input(lambda x: own.run(own.weight, x), own.x, actual)
     yield from _turned(own.run, own.weight, expected, actual)
     rows = own.rows()
     made = actual.transpose(0, 2, 3, 1).reshape(len(rows), -1)
@@ -172,6 +186,37 @@ def embedding_forms(
         if rms(run(ids + step) - expected) < _HUNDREDTH * rms(actual - expected):
             yield f"each id takes another row, {-step:+d} from its own", run(ids)
     yield _other(table), run(ids)
+
+
+def _of_input(of: Run, x: np.ndarray, actual: np.ndarray) -> Iterator[Form]:
+    """Yield the value for the input times a number, and moved by one.
+
+    The operator is linear but for its bias, so the two numbers are solved for.
+    """
+    if not np.isfinite(x).all() or not x.any():
+        return
+    bare = of(np.zeros_like(x))
+    scaled, moved = of(x) - bare, of(np.ones_like(x)) - bare
+    if scaled.shape != actual.shape:
+        return
+    due = actual - bare
+    power = float(np.sum(scaled * scaled))
+    if not power:
+        return
+    factor = float(np.sum(scaled * due)) / power
+    if factor and abs(factor - 1) > _HUNDREDTH:
+        yield factor_words(factor), bare + factor * scaled
+    both = np.stack((scaled.ravel(), moved.ravel()), 1)
+    (factor, offset), *_ = np.linalg.lstsq(both, due.ravel(), rcond=None)
+    if factor and abs(offset) > _HUNDREDTH * rms(x):
+        words = f"its input is {factor:.5g} times PyTorch's, and {offset:+.5g} off"
+        yield words, bare + factor * scaled + offset * moved
+
+
+def factor_words(factor: float) -> str:
+    """Return a message about a number that an operator's input is multiplied by."""
+    inverse = f" (1/{1 / factor:.5g})" if abs(factor) > 1 + _HUNDREDTH else ""
+    return f"its input is {factor:.5g}{inverse} times PyTorch's: a factor in front"
 
 
 def _turned(

@@ -32,12 +32,18 @@ _CONDITIONS = {
     "class_embed_type": (None,),
     "num_class_embeds": (None,),
     "encoder_hid_dim_type": (None,),
-    "time_cond_proj_dim": (None,),
 }
 """Known values of each setting that gives a network more inputs."""
 
 ADDED = ("text_embeds", "time_ids")
 """Additional inputs of Stable Diffusion XL: pooled text, and sizes with crop."""
+
+GUIDANCE = "timestep_cond"
+"""Input of a network that was distilled with guidance, such as a latent consistency
+model's: an embedding of the guidance scale."""
+
+SCALE = 8.5
+"""Guidance scale of the first item in latent consistency models' pipeline."""
 
 PREDICTION = "out_sample"
 AESTHETIC_SCORE = 6.0
@@ -97,10 +103,10 @@ def signature(source: Source, options: Options) -> Signature:
         )
         raise SuiteError(msg)
     out = ("batch", config["out_channels"], "height", "width")
-    return (
-        tuple(conditioned_inputs(source, config)),
-        (TensorSpec(name=PREDICTION, shape=out),),
-    )
+    inputs = conditioned_inputs(source, config)
+    if width := config.get("time_cond_proj_dim"):
+        inputs.append(normal(GUIDANCE, "batch", width))
+    return tuple(inputs), (TensorSpec(name=PREDICTION, shape=out),)
 
 
 def multiples(source: Source, options: Options) -> dict[str, int]:
@@ -166,9 +172,27 @@ def denoising_inputs(component: Component, shapes: Sizes, step: int, rng: Rng) -
     for spec in component.inputs:
         if spec.name == "time_ids":
             drawn["time_ids"] = time_ids(component.source, spec, shapes)
+        if spec.name == GUIDANCE:
+            drawn[GUIDANCE] = _guidance(*spec.bind(shapes))
     # A ControlNet that was trained with one encoder does not take pooled text.
     names = {spec.name for spec in component.inputs}
     return {name: value for name, value in drawn.items() if name in names}
+
+
+def _guidance(batch: int, width: int) -> np.ndarray:
+    """Return embeddings of guidance scales, as diffusers' pipelines compute them.
+
+    A pipeline gives every item the same scale. Here they differ, to detect a runtime
+    that exchanges items.
+    """
+    import numpy as np
+
+    half = width // 2
+    rates = np.exp(np.arange(half) * -(np.log(10000.0) / (half - 1)))
+    angles = 1000.0 * (SCALE - 1.0 - 0.5 * np.arange(batch))[:, None] * rates
+    found = np.zeros((batch, width), dtype=np.float32)
+    found[:, :half], found[:, half : 2 * half] = np.sin(angles), np.cos(angles)
+    return found
 
 
 def _more_channels(

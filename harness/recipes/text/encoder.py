@@ -43,6 +43,12 @@ _FROM_PADDING_ON = (
 """Parts of `model_type` of models whose positions begin after that of padding."""
 
 
+_WIDTHS = ("hidden_size", "dim", "d_model", "n_embd", "n_embed", "emb_dim")
+_POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len")
+"""Names that configurations have for the size of a state, and for the number of
+positions."""
+
+
 class _Module(msgspec.Struct):
     """One module of ``modules.json``: its class, and its folder."""
 
@@ -119,7 +125,7 @@ def sentence_modules(source: Source) -> list[tuple[str, str]]:
 def longest(source: Source) -> int | None:
     """Return the largest number of tokens; None if there is no table of positions."""
     config = read_config(source, "")
-    positions = config.get("max_position_embeddings")
+    positions = next((config[key] for key in _POSITIONS if key in config), None)
     if not isinstance(positions, int) or positions < 1:
         return None
     if any(name in str(config.get("model_type")) for name in _FROM_PADDING_ON):
@@ -174,10 +180,12 @@ def signature(
 def width_of(source: Source) -> int:
     """Return the size of a hidden state."""
     config = read_config(source, "")
-    for key in ("hidden_size", "dim", "d_model"):
+    if config.get("model_type") == "opt":  # it projects its states to that width
+        return int(config.get("word_embed_proj_dim") or config["hidden_size"])
+    for key in _WIDTHS:
         if key in config:
             return int(config[key])
-    raise KeyError("hidden_size")  # noqa: EM101  # `describe` makes the message
+    raise KeyError(_WIDTHS[0])  # `describe` makes the message
 
 
 def labels_of(source: Source) -> int:

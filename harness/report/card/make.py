@@ -19,7 +19,7 @@ from harness.core.errors import SuiteError
 from harness.core.outcome import NO_PARITY, PARITY
 from harness.core.pipeline import MIXED
 from harness.core.private import without_paths
-from harness.core.record import OUTPUTS, CaseRecord, Row
+from harness.core.record import OUTPUTS, CaseRecord, Row, as_read
 from harness.core.runtime import runtime
 from harness.core.shown import written
 from harness.core.text import few, in_floors
@@ -117,7 +117,7 @@ def _summed(record: CaseRecord, checks: Sequence[CaseVerdict]) -> CardCase:
     worst = max(judged, key=lambda verdict: verdict.usage, default=None)
     if failed or (worst and not math.isfinite(worst.usage)):
         worst = None
-    outputs = [row for row in record.rows if row.what == OUTPUTS]
+    outputs = [row for row in as_read(record.rows) if row.what == OUTPUTS]
     if failed:
         reason = without_paths(failed.reason)
         result = "known gap" if failed.gap else f"{failed.outcome}: {reason}"

@@ -28,6 +28,9 @@ from harness.report.plans import (
 
 Record = Mapping[str, Any]
 
+_LONGEST_NUMBER = 10
+"""Digits of a step's number; names of values are somebody else's."""
+
 _MEBI = 2**20
 _COSTS = {
     "size_bytes": (_MEBI, "file, MB", "MB"),
@@ -375,11 +378,12 @@ def _added(additivity: Mapping[str, float]) -> Section:
 def _value_name(name: str) -> str:
     """Return a value's name as people count.
 
-    >>> _value_name("step 02"), _value_name("realistic-0 sample")
-    ('step 3', 'realistic-0 sample')
+    >>> _value_name("step 02"), _value_name("realistic-0 sample"), _value_name("m 2²")
+    ('step 3', 'realistic-0 sample', 'm 2²')
     """
     kind, _, number = name.rpartition(" ")
-    return f"{kind} {int(number) + 1}" if number.isdigit() else name
+    counts = number.isdecimal() and len(number) < _LONGEST_NUMBER
+    return f"{kind} {int(number) + 1}" if counts else name
 
 
 def _steps(moved: Mapping[str, Sequence[float]]) -> Section:

@@ -19,6 +19,7 @@ from harness.judge.distribution import (
     worse_text,
 )
 from harness.judge.foreign import all_words
+from harness.judge.unread import unread_message
 from harness.measure.metrics import METRIC
 from harness.report.html.charts import Chart, depth_figure
 from harness.report.html.section import Section
@@ -175,6 +176,8 @@ def _notes(facts: RunFacts, records: Sequence[CaseRecord]) -> Iterator[str]:
         for check in facts.checks[record.key]:
             if check.own:
                 yield f"{name}: {check.what} {check.own}"
+            if padding := unread_message(check.rows):
+                yield f"{name}: {padding}"
             unlocated = not check.outcome.passed and check.first is None
             if unlocated or check.outcome is Outcome.GAP:
                 yield f"{name}, {check.what}: {check.outcome}. {check.reason}"

@@ -28,6 +28,7 @@ from harness.core.private import from_tilde
 from harness.core.received import read_bytes, unpacked
 from harness.core.record import (
     ISOLATED,
+    READ,
     SELF,
     CaseRecord,
     Row,
@@ -245,7 +246,7 @@ def _short_record(record: CaseRecord, suite: str) -> CaseRecord:
                 comparison=_short_comparison(row.comparison),
             )
             for row in record.rows
-            if row.what not in {ISOLATED, *SELF}
+            if row.what not in {ISOLATED, *READ.values(), *SELF}
         ),
     )
 

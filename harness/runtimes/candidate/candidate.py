@@ -19,7 +19,7 @@ from harness.core.entry import check_artifact
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.probes import Kind, Probe, load_probes
-from harness.core.record import LAYERS, OUTPUTS, Row
+from harness.core.record import LAYERS, OUTPUTS, READ, Row
 from harness.engine.deployed import Deployed, Reading
 from harness.engine.host import report_progress
 from harness.measure.align import (
@@ -36,6 +36,7 @@ from harness.measure.compare import compare
 from harness.measure.error_patterns.rules import beyond_noise, error_pattern
 from harness.measure.name_map import Names, about, as_given
 from harness.measure.trace import OUTPUT, Trace, load_inputs, open_trace
+from harness.measure.unread import without
 from harness.recipes import uses
 from harness.runtimes.candidate.calls import STALE, with_wrong_call
 from harness.runtimes.candidate.contract import ask_file, frozen
@@ -231,7 +232,8 @@ class Watcher:
             # Exporters write a complex value as pairs of real ones.
             and np.dtype(self._trace.places[probe.name].dtype).kind != "c"
         }
-        self._seen: dict[str, tuple[Probe, Comparison, str]] = {}
+        self._seen: dict[str, tuple[Probe, str, Comparison, str]] = {}
+        self._read: dict[str, tuple[Probe, str, Comparison, str]] = {}
         self._to_describe = DESCRIBED
         self._looked_at = 0
         self.sizes = {
@@ -259,7 +261,8 @@ class Watcher:
             # A mask has no sketch that two runtimes agree on.
             if not self._trace.places[probe.name].is_mask:
                 floor = self._trace.floor_rms(probe.name)
-                self._seen[value] = (probe, actual.compared(expected, floor), "")
+                found = actual.compared(expected, floor)
+                self._seen[value] = (probe, LAYERS, found, "")
             self._trace.forget(probe.name)
             return
         shape = same_axes(actual.shape, expected.shape)
@@ -271,13 +274,18 @@ class Watcher:
             actual=scores[1],
             floor_rms=self._trace.floor_rms(probe.name),
         )
+        read = read_alone(self._trace, probe.name, *scores, comparison)
+        if read:
+            again, here, there = read
+            looks = self._looks(here, there, again, probe)
+            self._read[value] = (probe, READ[LAYERS], again, looks)
         # Two masks that differ are described by what they hold.
         if is_mask and any((np.abs(one) >= MASK_END).any() for one in scores):
             expected, actual = ended(expected), ended(actual)
         else:
             expected, actual = scores
-        looks = self._looks(expected, actual, comparison, probe)
-        self._seen[value] = (probe, comparison, looks)
+        looks = "" if read else self._looks(expected, actual, comparison, probe)
+        self._seen[value] = (probe, LAYERS, comparison, looks)
         self._trace.forget(probe.name)
 
     def _looks(
@@ -301,13 +309,17 @@ class Watcher:
         return error_pattern(expected, actual, found.floor_rms, op, near, it=it)
 
     def rows(self) -> list[Row]:
-        """Return a row for each compared value, in order of execution."""
-        found = sorted(self._seen.values(), key=lambda pair: pair[0].position)
-        compared = {probe.name for probe, _, _ in found}
+        """Return a row for each compared value, in order of execution.
+
+        A value with padding in it has a second row, of what is read.
+        """
+        every = (*self._seen.values(), *self._read.values())
+        found = sorted(every, key=lambda pair: pair[0].position)
+        compared = {probe.name for probe, *_ in found}
         return [
             Row(
                 sample=self._sample,
-                what=LAYERS,
+                what=what,
                 probe=probe.name,
                 position=probe.position,
                 op=probe.op,
@@ -319,8 +331,35 @@ class Watcher:
                 between=probe.is_module
                 and (probe.between or not compared.issuperset(probe.parents)),
             )
-            for probe, comparison, looks in found
+            for probe, what, comparison, looks in found
         ]
+
+
+def read_alone(
+    trace: Trace,
+    name: str,
+    expected: np.ndarray,
+    actual: np.ndarray,
+    found: Comparison,
+) -> tuple[Comparison, np.ndarray, np.ndarray] | None:
+    """Compare a value again without what a mask takes out, if its error is large.
+
+    Returns:
+        The comparison, and both sides with zeros where nobody reads them. None if the
+        error is small, or everything is read.
+
+    """
+    if not beyond_noise(found) or expected.shape != actual.shape:
+        return None
+    unread = trace.unread(name)
+    if unread is None:
+        return None
+    expected, actual = without(unread, expected, actual)
+    floor = trace.floor_rms(name)
+    if floor is not None:  # the zeros have no error, and count in the mean
+        floor *= math.sqrt(1.0 - float(unread.mean()))
+    again = compare(expected=expected, actual=actual, floor_rms=floor)
+    return again, expected, actual
 
 
 def _check_outputs(
@@ -347,7 +386,12 @@ def output_rows(
         expected, floor = trace[OUTPUT + name], trace.floor_rms(OUTPUT + name)
         actual = read_as(expected, given)
         found = compare(expected=expected, actual=actual, floor_rms=floor)
+        found_of = {OUTPUTS: found}
+        read = read_alone(trace, OUTPUT + name, expected, actual, found)
         looks = ""
+        if read:
+            found, expected, actual = read
+            found_of[READ[OUTPUTS]] = found
         if beyond_noise(found):
             others = [outputs[name] for outputs in earlier if name in outputs]
             # Two empty outputs are equal, and say nothing about a buffer.
@@ -355,18 +399,19 @@ def output_rows(
             near = {other: trace[OUTPUT + other] for other in made if other != name}
             looks = error_pattern(expected, actual, floor, "output", near)
             looks = STALE if stale else looks
-        rows.append(
+        rows += [
             Row(
                 sample=sample,
-                what=OUTPUTS,
+                what=what,
                 probe=name,
                 position=index,
                 op="output",
                 module="",
-                comparison=found,
+                comparison=comparison,
                 looks=looks,
             )
-        )
+            for what, comparison in found_of.items()
+        ]
     return rows
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from harness.core.case import Component, Device
 from harness.core.entry import check_artifact
 from harness.core.probes import load_probes
-from harness.core.record import ISOLATED, Row
+from harness.core.record import ISOLATED, Row, as_read
 from harness.engine.deployed import Deployed
 from harness.engine.host import report_progress
 from harness.measure.align import source_value
@@ -64,7 +64,7 @@ def run_isolated(
     said = differing_attributes(probes, file.graph)
     return tuple(
         replace(row, what=ISOLATED, looks=_both(said.get(row.probe, ""), row.looks))
-        for row in watcher.rows()
+        for row in as_read(watcher.rows())
     )
 
 

@@ -25,6 +25,7 @@ from diffusers.configuration_utils import FrozenDict
 from harness.core.case import Source
 from harness.recipes.checkpoint import read_config
 from harness.recipes.diffusion.controlnet import residuals
+from harness.recipes.diffusion.unet import GUIDANCE
 from harness.runtimes.diffusion.hints import residual_scales
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ class UNetRole(_Role):
         down_block_additional_residuals: Sequence[torch.Tensor] | None = None,
         mid_block_additional_residual: Any = None,
         added_cond_kwargs: Mapping[str, torch.Tensor] | None = None,
+        timestep_cond: torch.Tensor | None = None,
         **unused: object,
     ) -> tuple[torch.Tensor]:
         """Return the predicted noise."""
@@ -123,6 +125,8 @@ class UNetRole(_Role):
             "encoder_hidden_states": encoder_hidden_states,
             **(added_cond_kwargs or {}),
         }
+        if timestep_cond is not None:
+            feeds[GUIDANCE] = timestep_cond
         if down_block_additional_residuals is not None:
             # A pipeline gives all residuals or none.
             specs = residuals(read_config(self._source, "controlnet"))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import torch
 import xxhash
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from harness.core.errors import StageError, first_line
 from harness.core.outcome import Outcome
@@ -38,6 +40,7 @@ from harness.measure.weight_kinds import (
 from harness.runtimes.graph.attributes import attributes_told, left_in_training
 from harness.runtimes.graph.module_settings import with_settings
 from harness.runtimes.graph.onnx_graph import makers_of, nodes_between, tensors_of
+from harness.runtimes.graph.weight_causes import Lora, dropped, lora_words
 from harness.runtimes.pytorch.program import (
     WRAPPER,
     applied_parameters,
@@ -177,9 +180,11 @@ def digest_of(array: np.ndarray) -> bytes:
 
 
 def check_graph(
-    module: nn.Module, probes: Sequence[Probe], path: Path
+    module: nn.Module, probes: Sequence[Probe], path: Path, lora: Lora | None = None
 ) -> dict[str, Any]:
     """Return where a graph differs from its module, as JSON.
+
+    `lora` is what was merged into the module's weights; None if nothing was.
 
     Returns:
         ``tensors``: number of weights in PyTorch; ``matrices``: number of weights with
@@ -188,7 +193,8 @@ def check_graph(
         not at all; ``stored``: dtype with fewer bits than float32 to the number of
         tensors that the file stores in it; ``weights``: the weights that differ;
         ``differing``: their number; ``kinds``: kind of difference to its number;
-        ``attributes``: the attributes that differ.
+        ``attributes``: the attributes that differ; ``dropped``: the modules that the
+        graph lacks; ``lora``: how all weights that differ are those of a LoRA.
 
     """
     model = onnx.load(path, load_external_data=False)
@@ -203,13 +209,23 @@ def check_graph(
     if any(isinstance(part, _BatchNorm) for part in module.modules()):
         _leave_out_folded(found)
     remade = {*_remade(module), *_folded(weights.names, probes)}
+    remade |= {
+        name
+        for name, one in found.items()
+        if isinstance(one, _Differing)
+        and any(digest_of(made) == one.told for made in _made_alone(module, name))
+    }
     remade = {name for name in remade if found.get(name, EQUAL) != EQUAL}
     found.update(dict.fromkeys(remade, ELSEWHERE))
     _pair_by_shape(found, weights, held, remade)
     differing = [one for one in found.values() if isinstance(one, _Differing)]
     equal = {name for name, one in found.items() if one == EQUAL}
     _name_others(differing, weights, equal)
+    narrow = bool(held.narrow)
+    asked = {name: one == EQUAL for name, one in found.items()}
     return {
+        "dropped": dropped(asked, probes, exact=not narrow),
+        "lora": lora_words(lora, module, weights.sides(differing)) if lora else "",
         "tensors": len(found),
         "matrices": sum(weights.array(name).ndim >= _MATRIX for name in found),
         "equal": list(found.values()).count(EQUAL),
@@ -313,6 +329,13 @@ class _Weights:
             self._forms[name] = forms
         return self._forms[name]
 
+    def sides(
+        self, differing: Iterable[_Differing]
+    ) -> dict[str, tuple[np.ndarray, ...]]:
+        """Return the graph's numbers of weights that differ, and their transposes."""
+        held = {one.name: self._held.arrays[one.constant] for one in differing}
+        return {name: (array, array.T) for name, array in held.items()}
+
     def turned(self, constant: str) -> Iterator[bytes]:
         """Yield the digest of the transpose of a constant that is a matrix."""
         held = self._held.arrays[constant]
@@ -403,6 +426,48 @@ def _folded(names: Iterable[str], probes: Sequence[Probe]) -> set[str]:
     """
     applied = applied_parameters(probes)
     return set() if applied is None else {*names} - applied
+
+
+def _made_alone(module: nn.Module, name: str) -> Iterator[np.ndarray]:
+    """Yield what a part computes from one parameter alone: ``1 + weight``, for example.
+
+    The part is called with ones. Nothing is yielded if it does not take one
+    tensor whose last axis is the parameter's.
+    """
+    for path, parameter in module.named_parameters():
+        if own_path(path) == name and parameter.ndim == 1:
+            part = module.get_submodule(_module_of(path))
+            seen = _FromParameter(parameter)
+            with seen, torch.no_grad(), suppress(Exception):
+                part(torch.ones(2, 3, len(parameter), device=parameter.device))
+            yield from (np.asarray(one.detach().cpu().numpy()) for one in seen.made)
+
+
+class _FromParameter(TorchDispatchMode):
+    """Notes the results of operators whose only tensors are made from a parameter."""
+
+    def __init__(self, parameter: nn.Parameter) -> None:
+        super().__init__()
+        self._held: list[torch.Tensor] = [parameter]
+
+    @property
+    def made(self) -> list[torch.Tensor]:
+        """The results, in order."""
+        return self._held[1:]
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        made = func(*args, **(kwargs or {}))
+        given = [one for one in args if isinstance(one, torch.Tensor)]
+        held = all(any(one is held for held in self._held) for one in given)
+        if given and held and isinstance(made, torch.Tensor):
+            self._held.append(made)
+        return made
 
 
 def _pair_by_shape(

@@ -70,6 +70,7 @@ class Operands:
             weights=self._weights(probe, op),
             others=self._others,
             reordered=lambda: self._reordered(probe),
+            skipped=lambda: self._skipped(probe),
         )
 
     def _value(self, name: str) -> np.ndarray | None:
@@ -116,6 +117,21 @@ class Operands:
         if len(known) == len(parts) and isinstance(axis, int):
             for made in other_orders(known, axis):
                 yield f"the parts of {source.name} are exchanged: another order", made
+
+    def _skipped(self, probe: Probe) -> Iterator[tuple[str, str, np.ndarray]]:
+        """Yield operators in front of a value that the file lacks, and their inputs."""
+        for _, name in probe.arguments:
+            before = self._named.get(name)
+            while before is not None and before.name not in self._values:
+                if not before.arguments:
+                    break
+                _, source = before.arguments[0]
+                value = self._value(source)
+                moves = before.kind in {Kind.MOVE, Kind.IDENTITY}
+                if value is not None and not moves:
+                    yield f"{before.module or before.name}", source, value
+                    break
+                before = self._named.get(source) if moves else None
 
     @cached_property
     def _named(self) -> dict[str, Probe]:

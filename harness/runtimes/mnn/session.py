@@ -6,6 +6,7 @@ A session is watched by its own callback; a module is asked for values as output
 from __future__ import annotations
 
 import json
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -326,7 +327,7 @@ def _narrowed(name: str, value: np.ndarray) -> np.ndarray:
 
 def _hint(name: str) -> int:
     """Return the number of a session hint, given by its name or its number."""
-    if name.isdigit():
+    if re.fullmatch(r"[0-9]{1,9}", name):
         return int(name)
     if name not in HINTS:
         msg = (

@@ -40,6 +40,7 @@ from harness.recipes.inputs import draw
 from harness.runtimes.foreign.lineup import NAMES, line_up_converted, take_onnx
 from harness.runtimes.graph.check import check_graph
 from harness.runtimes.graph.onnx_graph import unread_inputs
+from harness.runtimes.graph.weight_causes import Lora
 from harness.runtimes.pytorch.contract import effects_at
 from harness.runtimes.pytorch.export import Exported, export_onnx, quiet
 from harness.runtimes.pytorch.export_errors import refuse_adapters
@@ -210,7 +211,9 @@ class Work(Stages):
                 return {}
             self.say("comparing", "weights and attributes")
             probes = load_probes(graph.file(PROBES))
-            return check_graph(self.module, probes, graph.file(MODEL))
+            return check_graph(
+                self.module, probes, graph.file(MODEL), _lora_of(self.component)
+            )
 
         return self.made("checked", checked_key(self.component, graph), build)
 
@@ -306,6 +309,19 @@ class Work(Stages):
                 tuple(sorted(group.shapes)),
             ),
         )
+
+
+def _lora_of(component: Component) -> Lora | None:
+    """Return the LoRA that a component's weights have, if the suite names one."""
+    source = component.source
+    if source.lora is None:
+        return None
+    bare = replace(component, source=replace(source, lora=None))
+    return Lora(
+        name=source.lora.name,
+        scale=source.lora_scale,
+        without=lambda: recipe_module(bare.recipe).build(bare),
+    )
 
 
 def _traced(group: Group) -> Sample:

@@ -25,6 +25,7 @@ from harness.measure.align import MASKED, shown
 from harness.measure.compare import compare
 from harness.measure.sensitivity import Arrays, Run
 from harness.measure.trace import OUTPUT, Trace, TraceWriter, open_trace
+from harness.measure.unread import other_padding, taken_out
 from harness.recipes import uses
 from harness.runtimes.pytorch.export_errors import place_of
 from harness.runtimes.pytorch.floors import (
@@ -234,9 +235,65 @@ def record_reference(  # one run's whole circumstances
     gap = max(
         _largest_gap(one, two) for one, two in zip(outputs, rewritten, strict=True)
     )
+    if wanted is None or wanted:
+        _record_unread(writer, program, component, inputs, rewritten)
+    for name, rows in taken_out(component, inputs).items():
+        shape = writer.view().places[OUTPUT + name].shape
+        writer.add_unread(OUTPUT + name, np.broadcast_to(rows, shape))
     noise = _Noise(program, tensors, component, writer.view())
     floors = noise.floors(rewritten, folder, on_cpu=device == "cpu")
     return {"values": writer.close(floors), "rewrite_max_abs": gap}
+
+
+def _record_unread(
+    writer: TraceWriter,
+    program: Program,
+    component: Component,
+    inputs: Arrays,
+    outputs: Sequence[torch.Tensor],
+) -> None:
+    """Record which places of the program's values are made of padding.
+
+    These are the places that change where a mask takes the inputs out. If what is read
+    of an output changes too, the mask hides nothing, and no place is recorded.
+    """
+    other = other_padding(component, inputs)
+    if other is None:
+        return
+    device = outputs[0].device
+    recorded, rows = writer.view(), taken_out(component, inputs)
+    unread: dict[str, np.ndarray] = {}
+
+    def note(name: str, value: torch.Tensor) -> None:
+        if name not in recorded:
+            return
+        changed = _changed(recorded[name], as_array(value))
+        if changed is not None and changed.any() and not changed.all():
+            unread[name] = np.packbits(changed)
+
+    tensors = tuple(torch.tensor(value, device=device) for value in other.values())
+    try:
+        made = program.run(tensors, note)
+    except (RuntimeError, ValueError, IndexError):
+        return
+    for spec, one, two in zip(component.outputs, outputs, made, strict=True):
+        changed = _changed(as_array(one), as_array(two))
+        if changed is None or (changed & ~rows.get(spec.name, np.False_)).any():
+            return
+    for name, bits in unread.items():
+        shape = recorded.places[name].shape
+        found = np.unpackbits(bits, count=math.prod(shape)).view(np.bool_)
+        writer.add_unread(name, found.reshape(shape))
+
+
+def _changed(one: np.ndarray, two: np.ndarray) -> np.ndarray | None:
+    """Return where two values differ; None where their shapes do. NaN equals NaN."""
+    if one.shape != two.shape:
+        return None
+    different = one != two
+    if one.dtype.kind in "fc":
+        different &= ~(np.isnan(one) & np.isnan(two))
+    return np.asarray(different)
 
 
 def _refuse_memory(component: Component, error: Exception) -> None:

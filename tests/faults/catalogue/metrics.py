@@ -14,6 +14,8 @@ def _rule(
 
 _in_align = partial(_rule, "harness/measure/align.py")
 _in_case = partial(_rule, "harness/judge/case.py")
+_in_unread = partial(_rule, "harness/judge/unread.py")
+_in_taken_out = partial(_rule, "harness/measure/unread.py")
 _in_compare = partial(_rule, "harness/measure/compare.py")
 _in_metrics = partial(_rule, "harness/measure/metrics.py")
 _in_value = partial(_rule, "harness/judge/value.py")
@@ -149,6 +151,38 @@ FAULTS = (
         "if not waiting[name] and name not in shown:",
         "if name not in shown:",
         "fused",
+    ),
+    _in_unread(
+        "what-is-read-not-judged-apart",
+        "told.outcome in {Outcome.EXCEEDS, Outcome.NONFINITE}",
+        "True",
+        "padding",
+        "read",
+    ),
+    _in_unread(
+        "one-reader-at-padding-excuses-a-value",
+        "and all(reader.verdict.passed for reader in of_it)",
+        "",
+        "padding",
+        "read",
+    ),
+    _in_taken_out(
+        "a-key-that-is-masked-takes-out-its-query",
+        "out.all(axis=-1)",
+        "out.any(axis=-1)",
+        "queries",
+    ),
+    _in_taken_out(
+        "what-is-read-is-changed-with-the-padding",
+        "np.where(rows, _another(value), value)",
+        "_another(value)",
+        "padding",
+    ),
+    _in_case(
+        "rows-of-padding-fail-a-case",
+        "if part is None or whole.passed:",
+        "if True:",
+        "padding",
     ),
     _in_case(
         "no-rows-pass",

@@ -259,3 +259,127 @@ def test_another_constant_that_is_no_parameter_is_found(change, words):
     found = error_pattern(right.numpy(), wrong.numpy(), FLOOR, "add", it=it)
 
     assert found.startswith(words)
+
+
+BIAS = torch.randn(16, generator=G)
+BIASED = operation("linear", {"input": ROWS}, {"weight": MATRIX, "bias": BIAS})
+PADDED = operation(
+    "conv2d",
+    {"input": X},
+    {"weight": KERNEL, "bias": B[:8]},
+    stride=[1, 1],
+    padding=[1, 1],
+    dilation=[1, 1],
+    groups=1,
+)
+
+
+def linear(x):
+    return x @ MATRIX.T + BIAS
+
+
+def padded(x):
+    return convolved(x) + B[:8, None, None]
+
+
+@pytest.mark.parametrize(
+    ("it", "of", "x", "change", "words"),
+    [
+        (
+            PADDED,
+            padded,
+            X,
+            lambda x: x / 0.18215,
+            "its input is 5.49 (1/0.18215) times",
+        ),
+        (PADDED, padded, X, lambda x: x * 0.18215, "its input is 0.18215 times"),
+        (PADDED, padded, X, lambda x: 2 * x - 1, "2 times PyTorch's, and -1 off"),
+        (PADDED, padded, X, lambda x: x - 0.5, "1 times PyTorch's, and -0.5 off"),
+        (BIASED, linear, ROWS, lambda x: x / 0.13025, "(1/0.13025) times PyTorch's"),
+        (BIASED, linear, ROWS, lambda x: -x, "its input is -1 times PyTorch's"),
+        *(
+            (operation(op, {"self": X}), of, X, lambda x: 1.1 * x, "its input is 1.1 ")
+            for op, of in {"silu": functional.silu, "tanh": torch.tanh}.items()
+        ),
+    ],
+)
+def test_a_factor_in_front_of_an_operator_is_told(it, of, x, change, words):
+    right, wrong = of(x).numpy(), of(change(x)).numpy()
+
+    assert words in error_pattern(right, wrong, FLOOR, it.op, it=it)
+
+
+def test_without_its_weights_a_factor_in_front_may_also_be_one_of_the_weight():
+    right, wrong = padded(X).numpy(), padded(X / 0.18215).numpy()
+
+    found = error_pattern(right, wrong, FLOOR, "Conv2d")
+
+    assert "5.49 times what it should be but for an amount of its own, a bias" in found
+    assert "a factor on its input or its weight" in found
+
+
+def test_a_factor_that_holds_for_some_items_alone_is_not_told_of_the_input():
+    scale = torch.tensor([1.0, 3.0])[:, None, None, None]
+
+    found = error_pattern(
+        padded(X).numpy(), padded(scale * X).numpy(), FLOOR, "conv2d", it=PADDED
+    )
+
+    assert "times PyTorch's" not in found
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "words"),
+    [
+        (slice(0, 8), slice(0, 16, 2), "every second place along axis 2, not one half"),
+        (slice(8, 16), slice(1, 16, 2), "every second place along axis 2, not one"),
+        (slice(0, 16, 2), slice(0, 8), "one half along axis 2, not every second place"),
+        (slice(0, 8), slice(4, 12), ""),
+    ],
+)
+def test_interleaved_rotary_pairs_are_told_from_halves(theirs, ours, words):
+    it = operation("slice", {"self": ROWS})
+    right, wrong = ROWS[..., theirs].numpy(), ROWS[..., ours].numpy()
+
+    found = error_pattern(right, wrong, FLOOR, "slice", it=it)
+
+    assert words in found
+    assert ("rotary" in found) is bool(words)
+
+
+@pytest.mark.parametrize(
+    ("places", "written", "words"),
+    [
+        (
+            [0, 4, 9],
+            [0, 4, 4],
+            "does not write place 9, and 4 has what 9 gets: an index",
+        ),
+        ([0, 4, 9], [0, 4], "along axis 1 it does not write place 9"),
+        ([0, 4, 63], [0, 4, 5], "place 63, and 5 has what 63 gets: other indices"),
+    ],
+)
+def test_rows_that_are_not_written_or_written_twice_are_named(places, written, words):
+    new = torch.randn(4, 3, 16, generator=G)
+
+    def put(places):
+        made = ROWS.clone()
+        for at, place in enumerate(places):
+            made[:, place] = new[:, at]
+        return made.numpy()
+
+    tensors = {"self": ROWS, "values": new, "indices": torch.tensor([0, 4, -1])}
+    it = operation("index_put", tensors)
+    found = error_pattern(put(places), put(written), FLOOR, "index_put", it=it)
+
+    assert words in found
+
+
+def test_a_row_that_a_negative_index_does_not_reach_is_named_with_the_index():
+    right = ROWS.clone()
+    right[:, -1] = 1.0
+    it = operation("index_put", {"self": ROWS, "indices": torch.tensor([-1])})
+
+    found = error_pattern(right.numpy(), ROWS.numpy(), FLOOR, "index_put", it=it)
+
+    assert found == "along axis 1 it does not write place 63, where an index is -1"

@@ -15,6 +15,7 @@ from harness.core.errors import SpecError
 from harness.recipes import describe, discover
 from harness.recipes import inputs as subject
 from harness.recipes.inputs import draw
+from harness.recipes.text.encoder import longest, width_of
 from tests.places import DIGITS, FIXTURES, ROOT
 
 SOURCE = Source(path=DIGITS, seed=0)
@@ -235,3 +236,34 @@ def test_tokens_stay_within_a_small_vocabulary(profile):
 
     assert ids.min() >= 0
     assert ids.max() < 598
+
+
+@pytest.mark.parametrize("profile", SYNTHETIC)
+@pytest.mark.parametrize("dtype", ["bool", "int64", "float32"])
+@pytest.mark.parametrize(
+    "shape",
+    [("tokens",), ("batch", "tokens"), ("batch", 1, 1, "tokens"), ("batch", 4, 4)],
+)
+def test_a_mask_of_any_shape_holds_words_and_padding(profile, dtype, shape):
+    spec = TensorSpec(name="m", shape=shape, dtype=dtype, draw="mask")
+    part = dataclasses.replace(component("unet"), inputs=(spec,))
+    mask = draw(part, sample(profile, 0, (("batch", 3), ("tokens", 7))))["m"]
+
+    assert set(np.unique(mask).tolist()) <= {0, 1}
+    assert (mask.reshape(-1, mask.shape[-1]).sum(-1) >= 1).all()
+
+
+@pytest.mark.parametrize("name", ["n_embd", "n_embed", "d_model", "dim", "emb_dim"])
+def test_the_width_of_a_state_has_many_names(tmp_path, name):
+    config = {"model_type": "gpt2", name: 24, "n_positions": 40}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    source = Source(path=tmp_path)
+
+    assert (width_of(source), longest(source)) == (24, 40)
+
+
+def test_a_decoder_that_projects_its_states_has_the_width_of_the_projection(tmp_path):
+    config = {"model_type": "opt", "hidden_size": 32, "word_embed_proj_dim": 16}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+
+    assert width_of(Source(path=tmp_path)) == 16

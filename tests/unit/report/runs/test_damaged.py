@@ -153,6 +153,10 @@ TOLD = {
     "artifacts": put({"mnn": {}}, "cases", 0, "artifacts"),
     "artifact-size": put("big", "cases", 0, "artifacts", "mnn", "size_bytes"),
     "meta-unread": put(7, "cases", 0, "artifacts", "mnn", "meta", "unread"),
+    "meta-bits": put({"many": 1}, "cases", 0, "artifacts", "mnn", "meta", "bits"),
+    "meta-bits-long": put(
+        {"9" * 5000: 1}, "cases", 0, "artifacts", "mnn", "meta", "bits"
+    ),
     "graphs": put([{"weights": 3}], "cases", 0, "graphs"),
     "foreign": put({"by": "names"}, "cases", 0, "foreign"),
     "seconds-nan": put({"candidate": "nan"}, "cases", 0, "took_s"),

@@ -1,6 +1,7 @@
 """A graph's weights and attributes are compared with the module's, without a run."""
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -12,12 +13,13 @@ from torch.nn import functional
 
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
-from harness.core.probes import load_probes
+from harness.core.probes import Kind, Probe, load_probes
 from harness.core.record import CaseRecord
 from harness.engine.export_files import MODEL, PROBES, WEIGHTS
 from harness.judge.graph_check import graph_finding
 from harness.measure.weight_kinds import difference
 from harness.runtimes.graph.check import check_graph
+from harness.runtimes.graph.weight_causes import Lora, dropped, lora_words
 from harness.runtimes.pytorch.program import applied_parameters
 from tests.unit import nets
 
@@ -157,6 +159,75 @@ def test_a_weight_that_is_tied_in_the_file_alone_is_named(exporter, other, tmp_p
     assert [(w["name"], w["words"]) for w in checked["weights"]] == [
         (f"{other}.weight", words)
     ]
+
+
+class Adapted(nn.Module):
+    """Layers, two of which a LoRA changes."""
+
+    def __init__(self, scale=0.0):
+        super().__init__()
+        torch.manual_seed(1)
+        self.query, self.key = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.out = nn.Linear(8, 8)
+        for layer in (self.query, self.key):
+            low = torch.randn(8, 1) @ torch.randn(1, 8)
+            layer.weight.data += scale * low / 4
+
+    def forward(self, x):
+        return self.out(torch.tanh(self.query(x)) * self.key(x))
+
+
+@pytest.mark.parametrize(
+    ("theirs", "said"),
+    [
+        (0.0, "are all that the LoRA style changes, and the graph has them without it"),
+        (0.4, "and the graph has it at a scale of 0.4, not 0.8"),
+        (0.8, ""),
+    ],
+)
+@pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
+@pytest.mark.filterwarnings("ignore")
+def test_weights_of_another_scale_of_the_lora_are_told(
+    exporter, theirs, said, tmp_path
+):
+    component = nets.component("net", {"x": ("batch", 6, 8)})
+    opset = 18 if exporter == "dynamo" else 17
+    nets.export(Adapted(theirs).eval(), component, tmp_path, exporter, opset)
+    lora = Lora(name="style", scale=0.8, without=Adapted)
+    probes = load_probes(tmp_path / PROBES)
+
+    checked = check_graph(Adapted(0.8).eval(), probes, tmp_path / MODEL, lora)
+
+    assert said in checked["lora"]
+    assert bool(checked["lora"]) is bool(said)
+
+
+def test_weights_that_a_lora_does_not_explain_are_not_told_of_it():
+    module = Adapted(0.8)
+    lora = Lora(name="style", scale=0.8, without=Adapted)
+    held = {
+        "query.weight": (module.query.weight.detach().numpy() + 0.1,),
+        "key.weight": (Adapted().key.weight.detach().numpy(),),
+    }
+
+    assert lora_words(lora, module, held) == ""
+
+
+@pytest.mark.parametrize(
+    ("found", "ran", "lost"),
+    [
+        ({"a.weight": True, "b.weight": False, "b.bias": False}, "b", ["b"]),
+        ({"a.weight": False, "b.weight": False}, "b", []),  # a is elsewhere too
+        ({"a.weight": True, "b.weight": False, "b.bias": True}, "b", []),
+        ({"a.weight": True, "b.weight": False}, "a", []),  # it never ran
+    ],
+)
+def test_a_module_is_dropped_where_all_other_weights_are_pytorchs(found, ran, lost):
+    probe = Probe(name="c", position=0, kind=Kind.COMPUTE, op="Conv2d", module=ran)
+
+    assert dropped(found, [probe], exact=True) == lost
+    assert dropped(found, [replace(probe, onnx="c")], exact=True) == []
+    assert dropped(found, [probe], exact=False) == []
 
 
 @pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
@@ -474,3 +545,32 @@ def test_a_weight_that_is_applied_in_a_view_is_still_compared(tmp_path):
     applied = applied_parameters(probes)
     assert applied is not None
     assert "scale" in applied
+
+
+class FromOne(nn.Module):
+    """A norm that multiplies by one more than its weight, as Gemma's does."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(4))
+
+    def forward(self, x):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True)) * (1.0 + self.weight)
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.25])
+@pytest.mark.parametrize(("added", "differing"), [(1.0, 0), (1.5, 1)])
+def test_what_a_part_computes_from_its_weight_alone_is_no_other_weight(
+    tmp_path, weight, added, differing
+):
+    module = nn.Sequential(FromOne())
+    nn.init.constant_(module[0].weight, weight)
+    given = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2, 4])
+    made = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2, 4])
+    node = onnx.helper.make_node("Mul", ["x", "0.weight"], ["y"])
+    held = numpy_helper.from_array(np.full(4, weight + added, np.float32), "0.weight")
+    graph = onnx.helper.make_graph([node], "g", [given], [made], [held])
+    onnx.save(onnx.helper.make_model(graph), tmp_path / MODEL)
+    found = check_graph(module, (), tmp_path / MODEL)
+
+    assert found["differing"] == differing

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import pytest
@@ -107,3 +109,17 @@ def test_a_file_that_is_no_graph_has_no_weights(operands, tmp_path):
     (tmp_path / "model.onnx").write_bytes(b"no graph")
 
     assert told.of(NAMED["linear"]).weights == {}
+
+
+def test_an_operator_that_the_file_lacks_is_skipped_to_the_value_before_it(operands):
+    lost = probe("tanh", "tanh", [("self", "linear")], Kind.COMPUTE)
+    lost = replace(lost, onnx="")
+    after = probe("out", "linear", [("input", "tanh")], parents=("tanh",))
+    found = operands()
+    found = Operands(found.trace, (*PROBES, lost, after), found.feeds, found.path)
+
+    ((place, name, value),) = found.of(after).skipped()
+
+    assert (place, name) == ("tanh", "linear")
+    assert np.array_equal(value, MADE)
+    assert [*found.of(NAMED["linear"]).skipped()] == []

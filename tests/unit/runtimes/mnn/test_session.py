@@ -160,6 +160,10 @@ REFUSED = {
         (lambda _: None, Device(hints=(("winograd", 1),)), OUTPUTS),
         (Outcome.LOAD, "no session hint 'winograd'; it has max_tuning_number, "),
     ),
+    "a hint that is no number to Python": (
+        (lambda _: None, Device(hints=(("²", 1),)), OUTPUTS),
+        (Outcome.LOAD, "no session hint '²'; it has max_tuning_number, "),
+    ),
     "a device that this build lacks": (
         (lambda _: None, Device(device="opencl"), OUTPUTS),
         (Outcome.FELL_BACK, "asked for opencl"),
