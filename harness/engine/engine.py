@@ -22,7 +22,7 @@ from harness.core.errors import ParityError, SpecError, StageError, StoreError
 from harness.core.memory import Need
 from harness.core.outcome import Outcome
 from harness.core.pipeline import PipelineCase, PipelineRun, Tested
-from harness.core.record import OUTPUTS, CaseRecord, Failure, Row
+from harness.core.record import LAYERS, READ, CaseRecord, Failure, Row
 from harness.core.rounding import Bits, Effects, Trials
 from harness.core.runtime import exact, onnx_runtime
 from harness.core.waiting import awaited
@@ -488,7 +488,7 @@ class Engine(AbstractContextManager["Engine"]):
         rows: tuple[Row, ...] = ()
         if not sample.layers:
             found = self._measured(case, [file], {})["rows"]
-            rows = tuple(row for row in found if row.what != OUTPUTS)
+            rows = tuple(row for row in found if row.what in {LAYERS, READ[LAYERS]})
         what = "on the reference's inputs"
         try:
             result = self._job(case, tasks.RUN_ISOLATED, file, what=what)
