@@ -373,6 +373,7 @@ class _Case(Struct, forbid_unknown_fields=True, kw_only=True):
     asked: dict[Name, Plain]
     ran: Ran | None = None
     inputs: dict[Name, Name] | None = None
+    sizes: dict[Name, dict[Name, Count]] | None = None
     made_of: dict[Name, Name] | None = None
     coverage: Coverage | None = None
     observer_max_abs: dict[Name, Number] | None

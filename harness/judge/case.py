@@ -22,6 +22,7 @@ from harness.core.record import (
     LAYERS,
     OUTPUTS,
     READ,
+    WHATS,
     CaseRecord,
     Key,
     Row,
@@ -48,10 +49,11 @@ from harness.judge.rewritten_values import (
     rewritten_values,
 )
 from harness.judge.self_error import Own, own_errors, own_words, refusals
+from harness.judge.sizes import only_at
 from harness.judge.tolerance import FULL_PRECISION, Tolerance, first_tier, first_tiers
 from harness.judge.unread import read_by_padding, unread_message
 from harness.judge.value import JudgedRow, judge, max_floors
-from harness.measure.error_patterns.observed import NOISE
+from harness.measure.error_patterns.observed import how_general
 from harness.measure.metrics import TUNED
 
 _FIGURES = re.compile(r"[-+]?\d[\d.,e+-]*")
@@ -89,6 +91,7 @@ class CaseVerdict:
             empty if that was not asked for.
         stored: How many layers of the file are stored in the bits of the variant's
             name; empty if it names none. It is with the outputs alone.
+        sizes: At which sizes alone the outputs fail; empty if sizes do not tell.
         itself: Words that say that a file was compared with itself; empty otherwise.
         gap: Known gap that explains the outcome; None if there is none.
 
@@ -109,6 +112,7 @@ class CaseVerdict:
     picture: str = ""
     own: str = ""
     stored: str = ""
+    sizes: str = ""
     itself: str = ""
     gap: Gap | None = None
 
@@ -178,17 +182,17 @@ class CaseVerdict:
             f"{self.id}: first diverges {self.lead} {first.place} "
             f"({operator(first.op)}), {first.sample}: {self.first.verdict.reason}"
         )
-        if self.inputs_floors is not None:
-            which = self.read if self.between else "inputs to it"
-            text += f"; {which} agree to {in_floors(self.inputs_floors)}"
-        return text
+        if self.inputs_floors is not None and not self.between:
+            text += f"; inputs to it agree to {in_floors(self.inputs_floors)}"
+        return f"{text}; {self.sizes}" if self.sizes else text
 
     @property
     def looks(self) -> str:
         """Error pattern of the first divergence, of its local error if measured.
 
         A pattern of the layer that is another one in another sample that is off is not
-        said. A specific pattern of the layer is better than noise of the operator.
+        said. A specific pattern of the layer is better than a general one of the
+        operator.
         """
         if self.first is None:
             return ""
@@ -204,7 +208,7 @@ class CaseVerdict:
         # Outputs of one item and of several may look different by one cause.
         if layer and (self.what == OUTPUTS or kinds <= {_FIGURES.sub("", layer)}):
             found.append(layer)
-        return min(found, key=lambda words: words.startswith(NOISE), default="")
+        return min(found, key=how_general, default="")
 
     @property
     def usage(self) -> float:
@@ -243,7 +247,7 @@ def judge_case(
     """
     of_pytorch = own_errors(record)
     rows = tuple(_judged(record, what, policy, of_pytorch))
-    others = NONE
+    others, outputs = NONE, rows
     if what == LAYERS:
         rows = read_by_padding(rows)
         outputs = tuple(_judged(record, OUTPUTS, policy, of_pytorch))
@@ -297,6 +301,7 @@ def judge_case(
         alone=own,
         picture=picture,
         own="; ".join(words),
+        sizes=only_at(record, outputs) if what in WHATS else "",
         stored=stored_words(record) if what == OUTPUTS and not record.failure else "",
         itself=itself_words(record) if what == OUTPUTS else "",
         gap=applied.gap,

@@ -135,7 +135,7 @@ def _divergence(
         tuple(_input_facts(first, shown.inputs)),
         tuple(_origin_facts(shown)),
         (shown.looks,),
-        tuple(filter(None, _where_facts(first))),
+        tuple(filter(None, (shown.sizes, *_where_facts(first)))),
         *([] if of_app else pictures),
         *reasons,
     ]
@@ -174,8 +174,7 @@ def _error_facts(
         if not all(judged.verdict.passed for judged in shown.inputs):
             yield "its inputs are already out of tolerance"
         elif floors is not None:
-            which = shown.read if shown.between else "its inputs"
-            yield f"{which} agree to {in_floors(floors)}"
+            yield f"{inputs_agree(shown)} to {in_floors(floors)}"
     yield local_error(shown, first)
     for check in checks:
         if check is shown or check.worst is None:
@@ -185,6 +184,13 @@ def _error_facts(
             yield f"output off by {error}" if error else ""
         elif check.what == LAYERS and check.outcome is Outcome.WITHIN:
             yield f"every layer within tolerance ({len(check.rows):,} compared)"
+
+
+def inputs_agree(shown: CaseVerdict) -> str:
+    """Return ``its inputs agree``, or which values before a module do."""
+    if not shown.between:
+        return "its inputs agree"
+    return f"{shown.read} {'agree' if shown.inputs[1:] else 'agrees'}"
 
 
 def local_error(shown: CaseVerdict, first: JudgedRow) -> str:

@@ -220,6 +220,19 @@ FAULTS = (
         "first",
         "earliest",
     ),
+    _rule(
+        "harness/judge/sizes.py",
+        "sizes-that-tell-nothing-are-said",
+        "if (least := min(fail)) > (most := max(agree)):",
+        "if (least := min(fail)) >= (most := max(agree)):",
+        "sizes",
+    ),
+    _in_case(
+        "general-words-win",
+        'return min(found, key=how_general, default="")',
+        'return found[0] if found else ""',
+        "pattern",
+    ),
     _in_case(
         "module-blamed-for-what-is-before-it",
         "if not self.between or self.first is None:",
