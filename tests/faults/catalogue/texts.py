@@ -135,3 +135,11 @@ STATISTICS_IN_FLOAT16 = """
     deviation = Sqrt(safe)
     out = Div(centred, deviation)
 """
+SCALED_TWICE = "f = Constant<value_float=0.18215>() out = Div(given, f)"
+SCALED_A_LITTLE = "f = Constant<value_float=1.1>() out = Mul(given, f)"
+FROM_0_TO_1 = """
+    one = Constant<value_float=1.0>()
+    half = Constant<value_float=0.5>()
+    more = Add(given, one)
+    out = Mul(more, half)
+"""
