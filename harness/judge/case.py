@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 
 from msgspec import structs
@@ -33,6 +33,7 @@ from harness.judge.foreign import (
     foreign_words,
     has_pytorch,
     itself_words,
+    of_reference,
 )
 from harness.judge.graph_check import graph_finding
 from harness.judge.known_gaps import Gap
@@ -233,7 +234,9 @@ def judge_case(
     words = [*own_words([judged.row for judged in rows], of_pytorch)]
     unsaid = [text for text in words if text.removeprefix("off by ") not in reason]
     refused = refusals(record) if what in JUDGED_WITHIN else ()
-    beside = (rewritten_message(rows), *foreign_words(record, what), *unsaid, *refused)
+    rewritten = rewritten_message(rows)
+    rewritten = rewritten if has_pytorch(record) else of_reference(rewritten)
+    beside = (rewritten, *foreign_words(record, what), *unsaid, *refused)
     reason = "; ".join((reason, *filter(None, beside)))
     applied = known_gaps.apply(gaps, f"{record.case}/{what}", found, today, also)
     return CaseVerdict(
@@ -261,9 +264,10 @@ def _judged(
     record: CaseRecord, what: str, policy: Policy, of_pytorch: Own
 ) -> Iterator[JudgedRow]:
     alone = not has_pytorch(record)
-    for row in record.rows:
-        if row.what != what:
+    for measured in record.rows:
+        if measured.what != what:
             continue
+        row = _without_pytorch(measured) if alone else measured
         rule = policy.for_probe(
             (record.component, record.backend, record.variant),
             group=LAYERS if what == ISOLATED else what,
@@ -284,6 +288,11 @@ def _judged(
                 allow_misread=rule.allow_misread,
             ),
         )
+
+
+def _without_pytorch(row: Row) -> Row:
+    """Return a row whose words name no PyTorch, for a case that has none."""
+    return replace(row, looks=of_reference(row.looks)) if row.looks else row
 
 
 def _without_floors(tolerance: Tolerance) -> Tolerance:

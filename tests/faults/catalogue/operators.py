@@ -83,7 +83,7 @@ ACTIVATIONS = (
         set_weight("mul_72", np.ones_like),
         "everything is ",
         "SiLU",
-        also=("the operator changed nothing",),
+        also=("the operator changed nothing", "constant is 1 in the graph"),
     ),
     _in_text(
         "quick-gelu-as-tanh-gelu", replaced("mul_147", TANH_GELU, x="linear_10"), "GELU"

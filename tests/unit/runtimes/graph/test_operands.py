@@ -139,4 +139,6 @@ def test_the_only_input_has_the_wrappers_name_in_a_program(operands):
     hidden = probe("hidden", "mul", [("self", "tensor")])
     alone = Operands(found.trace, (hidden, first, later), {"y": HIDDEN}, found.path)
 
-    assert np.array_equal(alone.of(first).tensor("input"), HIDDEN.astype(float))
+    (argument, *_, value), *_ = alone.of(first).arguments
+    assert argument == "input"
+    assert np.array_equal(value, HIDDEN)
