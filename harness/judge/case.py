@@ -37,6 +37,7 @@ from harness.judge.foreign import (
     foreign_words,
     has_pytorch,
     itself_words,
+    of_reference,
 )
 from harness.judge.graph_check import graph_finding
 from harness.judge.known_gaps import Gap
@@ -282,8 +283,9 @@ def judge_case(
     words = [*own_words([judged.row for judged in rows], of_pytorch)]
     unsaid = [text for text in words if text.removeprefix("off by ") not in reason]
     refused = refusals(record) if what in JUDGED_WITHIN else ()
-    padding, another = unread_message(rows), rewritten_message(rows)
-    beside = (another, padding, *foreign_words(record, what), *unsaid, *refused)
+    rewritten, padding = rewritten_message(rows), unread_message(rows)
+    rewritten = rewritten if has_pytorch(record) else of_reference(rewritten)
+    beside = (rewritten, padding, *foreign_words(record, what), *unsaid, *refused)
     reason = "; ".join((reason, *filter(None, beside)))
     applied = known_gaps.apply(gaps, f"{record.case}/{what}", found, today, also)
     return CaseVerdict(
@@ -317,9 +319,10 @@ def _judged(
         for row in record.rows
         if row.what == READ.get(what)
     }
-    for row in record.rows:
-        if row.what != what:
+    for measured in record.rows:
+        if measured.what != what:
             continue
+        row = _without_pytorch(measured) if alone else measured
         rule = policy.for_probe(
             (record.component, record.backend, record.variant),
             group=LAYERS if what == ISOLATED else what,
@@ -338,12 +341,18 @@ def _judged(
         )
         whole = by_rule(row.comparison)
         part = read.get((row.sample, row.probe))
+        part = _without_pytorch(part) if part and alone else part
         if part is None or whole.passed:
             yield JudgedRow(row=row, own=own, verdict=whole)
             continue
         verdict = by_rule(part.comparison)
         unread = whole.reason if verdict.passed else ""
         yield JudgedRow(row=part, own=own, verdict=verdict, unread=unread)
+
+
+def _without_pytorch(row: Row) -> Row:
+    """Return a row whose words name no PyTorch, for a case that has none."""
+    return replace(row, looks=of_reference(row.looks)) if row.looks else row
 
 
 def _without_floors(tolerance: Tolerance) -> Tolerance:

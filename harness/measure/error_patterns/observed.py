@@ -206,14 +206,17 @@ class Seen:
 
     @cached_property
     def _noise(self) -> float:
-        return max(RIGHT * self.floor, _ROUNDING * usual_size(self.expected))
+        return max(RIGHT * self.floor, self._rounding)
+
+    @cached_property
+    def _rounding(self) -> float:
+        """What float32 may round of either value; each rounds at its own size."""
+        return _ROUNDING * max(map(usual_size, (self.expected, self.actual)))
 
     @cached_property
     def _enough(self) -> tuple[float, float]:
         """The largest error of arrays that agree, and one that is too large."""
-        return max(self.right, _ROUNDING * usual_size(self.expected)), _FEW * rms(
-            self.error
-        )
+        return max(self.right, self._rounding), _FEW * rms(self.error)
 
     def same(self, one: np.ndarray, two: np.ndarray) -> bool:
         """Whether two arrays agree much better than the whole value does."""

@@ -16,6 +16,7 @@ from harness.core.errors import SuiteError
 from harness.core.received import DamagedError, leads_inside, read_json
 from harness.core.text import shortened
 from harness.recipes.checkpoint import load_network, option, read_config
+from harness.recipes.configuration import Config
 from harness.recipes.types import Options, Signature
 from harness.recipes.wrapper import by_name
 
@@ -185,7 +186,7 @@ def width_of(source: Source) -> int:
     return width_in(read_config(source, ""))
 
 
-def width_in(config: Mapping[str, Any]) -> int:
+def width_in(config: Config) -> int:
     """Return the size of a hidden state that a configuration says."""
     if config.get("model_type") == "opt":  # it projects its states to that width
         projected = config.get("word_embed_proj_dim")

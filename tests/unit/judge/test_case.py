@@ -341,3 +341,16 @@ def test_a_pattern_of_the_layer_is_better_than_a_general_one_of_the_operator(
     alone = replace(row("a", 90, what=ISOLATED), looks=general)
 
     assert judged(record(layer, alone)).looks == "values are cut off at 3"
+
+
+@pytest.mark.parametrize(
+    ("foreign", "words"),
+    [
+        ({**TAKEN, "by": "itself"}, "every value is the reference's, rounded to"),
+        (TAKEN, "every value is PyTorch's, rounded to"),
+    ],
+)
+def test_pytorch_is_named_only_where_a_case_has_it(judged, foreign, words):
+    off = replace(row("a", 90), looks="every value is PyTorch's, rounded to float16")
+
+    assert judged(record(off, foreign=foreign)).looks == f"{words} float16"
