@@ -119,7 +119,8 @@ class TensorSpec:
         name: Name in the deployed file, for example ``encoder_hidden_states``.
         shape: Size of each axis. A symbol such as ``batch`` gets its size from a
             sample. It may have a factor: ``8*height``, or ``height/4``. A quotient is
-            rounded up, as in a strided convolution with padding.
+            rounded up, as in a strided convolution with padding. A number or another
+            symbol may be added: ``past+1``, ``past+tokens``.
         dtype: One of `DTYPES`.
         draw: How profiles draw values: ``tokens``, ``mask``, ``segments``,
             ``timestep``, ``normal``, ``image``, ``hint``, ``sizes`` (in pixels), or
@@ -145,7 +146,12 @@ class TensorSpec:
     def symbols(self) -> tuple[str, ...]:
         """Symbols in `shape`, without factors, in order."""
         sizes = (size for size in self.shape if isinstance(size, str))
-        return tuple(_split(size)[0] for size in sizes)
+        return tuple(
+            part
+            for size in sizes
+            for part in (_split(size)[0], _split(size)[3])
+            if part and not part.isdecimal()
+        )
 
     def bind(self, shapes: Mapping[str, int]) -> tuple[int, ...]:
         """Return the shape with each symbol replaced by its size.
@@ -159,26 +165,28 @@ class TensorSpec:
     def _size(self, size: int | str, shapes: Mapping[str, int]) -> int:
         if isinstance(size, int):
             return size
-        symbol, times, over = _split(size)
+        symbol, times, over, more = _split(size)
         if symbol not in shapes:
             msg = (
                 f"{self.name}: no size is given for {symbol!r}; there are sizes for "
                 f"{sorted(shapes)}. Add it under [[shapes]] in parity.toml."
             )
             raise SpecError(msg)
-        return -(-shapes[symbol] * times // over)
+        added = int(more) if more.isdecimal() else self._size(more, shapes)
+        return -(-shapes[symbol] * times // over) + added
 
 
 def symbol_of(size: str) -> str:
-    """Return the symbol, such as ``height``, of ``8*height`` or ``height/4``."""
+    """Return the first symbol: ``height`` of ``8*height`` or ``height/4+1``."""
     return _split(size)[0]
 
 
-def _split(size: str) -> tuple[str, int, int]:
-    """Return the symbol, multiplier and divisor of ``8*height`` or ``height/4``."""
-    times, _, rest = size.rpartition("*")
+def _split(size: str) -> tuple[str, int, int, str]:
+    """Return symbol, multiplier, divisor and addend of ``8*height/4+1``."""
+    product, _, more = size.partition("+")
+    times, _, rest = product.rpartition("*")
     symbol, _, over = rest.partition("/")
-    return symbol, int(times or 1), int(over or 1)
+    return symbol, int(times or 1), int(over or 1), more or "0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,6 +48,7 @@ class _Reference(msgspec.Struct, frozen=True):
 
 class _Asked(msgspec.Struct, frozen=True):
     effects: dict[str, float | None]
+    beside: dict[str, float] = {}
 
 
 class _Program(msgspec.Struct, frozen=True):

@@ -161,6 +161,7 @@ class CaseRecord:
         ran: Device, provider and precision that were used.
         inputs: For each sample, a digest of what decides its reference: weights,
             configuration and inputs. The key ``""`` stands for every sample.
+        sizes: For each sample, the sizes of its axes by name.
         made_of: Digests of what each network is made of, by ``NETWORK/PART``: its
             ``checkpoint`` (weights and configuration), its ``configuration`` alone,
             and its ``recipe`` with options. They tell which part changed between runs.
@@ -207,6 +208,7 @@ class CaseRecord:
     asked: Mapping[str, Any]
     ran: Mapping[str, Any] | None = None
     inputs: Mapping[str, str] | None = None
+    sizes: Mapping[str, Mapping[str, int]] | None = None
     made_of: Mapping[str, str] | None = None
     coverage: Mapping[str, Any] | None = None
     observer_max_abs: Mapping[str, float] | None = None

@@ -140,6 +140,13 @@ class Exchanged(TypedDict):
     mended: Number
 
 
+class Beside(TypedDict):
+    """How far an item moves with what its answer must not depend on."""
+
+    reference: Number
+    deployed: Number
+
+
 class Contract(TypedDict):
     """How a deployed file keeps the contract of its component."""
 
@@ -147,6 +154,7 @@ class Contract(TypedDict):
     inputs: list[ContractInput]
     exchanged: list[Exchanged]
     repeated: Number
+    beside: NotRequired[dict[Name, Beside]]
 
 
 class Weight(TypedDict):
@@ -365,6 +373,7 @@ class _Case(Struct, forbid_unknown_fields=True, kw_only=True):
     asked: dict[Name, Plain]
     ran: Ran | None = None
     inputs: dict[Name, Name] | None = None
+    sizes: dict[Name, dict[Name, Count]] | None = None
     made_of: dict[Name, Name] | None = None
     coverage: Coverage | None = None
     observer_max_abs: dict[Name, Number] | None

@@ -15,23 +15,23 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from harness.core.case import Case, Device, Group, Sample, sample_groups, samples_of
+from harness.core.case import Case, Group, Sample, sample_groups, samples_of
 from harness.core.comparison import Comparison
 from harness.core.entry import Entry
 from harness.core.errors import ParityError, SpecError, StageError, StoreError
 from harness.core.memory import Need
 from harness.core.outcome import Outcome
 from harness.core.pipeline import PipelineCase, PipelineRun, Tested
-from harness.core.record import CaseRecord, Failure, Row
+from harness.core.record import LAYERS, READ, CaseRecord, Failure, Row
 from harness.core.rounding import Bits, Effects, Trials
-from harness.core.runtime import check_words, exact, onnx_runtime
+from harness.core.runtime import exact, onnx_runtime
 from harness.core.waiting import awaited
 from harness.engine import export_files, keys, tasks
 from harness.engine.artifacts import Artifacts, native_converter
 from harness.engine.deployed import Deployed, Reading
 from harness.engine.excerpt import Excerpt, Redraw, Spot, excerpt_of
 from harness.engine.groups import Begun, together
-from harness.engine.kept import kept
+from harness.engine.kept import kept, seen
 from harness.engine.made_of import made_of
 from harness.engine.needs import pipeline_need
 from harness.engine.store import Store
@@ -43,9 +43,6 @@ from harness.suite.shapes import not_above
 
 if TYPE_CHECKING:
     from harness.measure.float16 import Loss
-
-LOG_CHARACTERS = 4096
-"""Number of characters of a runtime's native output that a record keeps."""
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -287,7 +284,7 @@ class Engine(AbstractContextManager["Engine"]):
         ]
         need = self._artifacts.need(case, case.backend, case.samples)
         result = self._job(case, tasks.RUN_CANDIDATE, tuple(deployed), need=need)
-        fields = _seen(result, case.id, [(case.backend, case.device)], took)
+        fields = seen(result, case.id, [(case.backend, case.device)], took)
         questions = {s.id: keys.question(case.component, s) for s in case.samples}
         answers = iter(fields["contract"])
         contract = []
@@ -299,6 +296,7 @@ class Engine(AbstractContextManager["Engine"]):
         return {
             **fields,
             "inputs": questions,
+            "sizes": {sample.id: dict(sample.shapes) for sample in case.samples},
             "made_of": made_of([case.component]),
             "contract": tuple(contract),
         }
@@ -478,12 +476,27 @@ class Engine(AbstractContextManager["Engine"]):
         )
 
     def isolate(self, case: Case, sample: Sample) -> tuple[Row, ...]:
-        """Run a case's operators on the reference's own inputs, for one sample."""
-        case, graph, reading = self._one(self._artifacts.known(case), sample)
+        """Run a case's operators on the reference's own inputs, for one sample.
+
+        If only the sample's outputs are compared, its layers are compared once as well.
+        """
+        watched = replace(sample, layers=True)
+        every = tuple(watched if one == sample else one for one in case.samples)
+        case = self._artifacts.known(replace(case, samples=every))
+        case, graph, reading = self._one(case, watched)
         file = self._artifacts.deployed(case, graph, [reading])
+        rows: tuple[Row, ...] = ()
+        if not sample.layers:
+            found = self._measured(case, [file], {})["rows"]
+            rows = tuple(row for row in found if row.what in {LAYERS, READ[LAYERS]})
         what = "on the reference's inputs"
-        result = self._job(case, tasks.RUN_ISOLATED, file, what=what)
-        return cast("tuple[Row, ...]", result.value)
+        try:
+            result = self._job(case, tasks.RUN_ISOLATED, file, what=what)
+        except ParityError:
+            if not rows:
+                raise
+            return rows
+        return (*rows, *cast("tuple[Row, ...]", result.value))
 
     def _one(self, case: Case, sample: Sample) -> tuple[Case, Entry, Reading]:
         """Return a case with one sample, its graph, and the sample's reference."""
@@ -525,7 +538,7 @@ class Engine(AbstractContextManager["Engine"]):
             on_target=bool(pipeline_case.targets),
         )
         ran_on = [(file.backend, file.device) for file in role_files]
-        fields = _seen(result, pipeline_case.id, ran_on, took)
+        fields = seen(result, pipeline_case.id, ran_on, took)
         own = self._artifacts.self_pictures(pipeline_case, inputs, reference, took)
         fields["rows"] += own
         return {
@@ -572,26 +585,3 @@ def record_of(case: Tested, **fields: Any) -> CaseRecord:  # noqa: ANN401  # a r
         **fields,
     )
     return kept(record)
-
-
-def _seen(
-    result: JobResult,
-    case: str,
-    ran_on: Iterable[tuple[str, Device]],
-    took: dict[str, float],
-) -> Fields:
-    """Return a worker's measurements, with the time and the output of the run.
-
-    Raises:
-        StageError: A runtime reports that it ran on another device.
-
-    """
-    took["candidate"] = result.wall_ns / 1e9
-    for backend, device in ran_on:
-        check_words(case, backend, device, f"{result.import_log}\n{result.log}")
-    return {
-        **cast("Mapping[str, Any]", result.value),
-        "took_s": took,
-        "peak_bytes": result.peak_bytes,
-        "log": result.log[-LOG_CHARACTERS:],
-    }

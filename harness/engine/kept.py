@@ -6,12 +6,20 @@ message of a library may have anything in it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
+from typing import Any, cast
 
+from harness.core.case import Device
 from harness.core.private import public, public_values
 from harness.core.record import CaseRecord
+from harness.core.runtime import check_words
 from harness.core.text import LOG, MESSAGE, shortened
+from harness.engine.worker import JobResult
+
+LOG_CHARACTERS = 4096
+"""Number of characters of a runtime's native output that a record keeps."""
 
 _FACTS = (
     *("asked", "ran", "inputs", "coverage", "contract", "graphs", "pipeline"),
@@ -46,3 +54,26 @@ def kept_log(log: str) -> str:
     """Return what a process printed, as it is kept: its beginning and its end."""
     # What is left out is not searched, but for what the cut could divide.
     return shortened(public(shortened(log, 2 * LOG)), LOG)
+
+
+def seen(
+    result: JobResult,
+    case: str,
+    ran_on: Iterable[tuple[str, Device]],
+    took: dict[str, float],
+) -> dict[str, Any]:
+    """Return a worker's measurements, with the time and the output of the run.
+
+    Raises:
+        StageError: A runtime reports that it ran on another device.
+
+    """
+    took["candidate"] = result.wall_ns / 1e9
+    for backend, device in ran_on:
+        check_words(case, backend, device, f"{result.import_log}\n{result.log}")
+    return {
+        **cast("Mapping[str, Any]", result.value),
+        "took_s": took,
+        "peak_bytes": result.peak_bytes,
+        "log": result.log[-LOG_CHARACTERS:],
+    }

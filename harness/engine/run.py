@@ -6,6 +6,7 @@ The pytest plugin and the command line both use this module; neither decides any
 from __future__ import annotations
 
 import hashlib
+import math
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Executor, Future
@@ -16,12 +17,13 @@ from pathlib import Path
 
 from msgspec import structs
 
+from harness.core.case import Case, Sample
 from harness.core.errors import ParityError
 from harness.core.outcome import Outcome
 from harness.core.permissions import is_private
 from harness.core.pipeline import PipelineCase, Tested
 from harness.core.private import with_tilde
-from harness.core.record import LAYERS, CaseRecord, Failure
+from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Failure
 from harness.core.runtime import runtime
 from harness.core.settings import Settings, near
 from harness.core.shown import echo
@@ -152,21 +154,41 @@ class Run(AbstractContextManager["Run"]):
         return kept
 
     def _localised(self, case: Tested, record: CaseRecord) -> CaseRecord:
-        """Add local errors of operators, if layers diverge or settings require it."""
+        """Add local errors of operators, if layers diverge or settings require it.
+
+        If outputs diverge at sizes at which no layers were compared, and only there,
+        the layers of the first such sample are added as well.
+        """
         if isinstance(case, PipelineCase) or record.failure or LAYERS not in case.whats:
             return record
         verdict = self.judge.check(record, LAYERS)
         wanted = self.settings.isolate or not verdict.outcome.passed
-        if not wanted or not verdict.rows:
+        unseen = None if wanted else self._unseen(case, record)
+        if not (wanted or unseen) or not verdict.rows:
             return record
         shown = verdict.first or verdict.rows[0]
-        sample = next(s for s in case.samples if s.id == shown.row.sample)
+        named = next(s for s in case.samples if s.id == shown.row.sample)
+        sample = unseen or named
         try:
             rows = self._engine.isolate(case, sample)
         except ParityError as error:
             # The measurements are valid; the record's log also gets this error.
             return replace(record, log=kept_log(f"{record.log}\n{error}"))
         return kept(replace(record, rows=(*record.rows, *rows)))
+
+    def _unseen(self, case: Case, record: CaseRecord) -> Sample | None:
+        """Return the smallest sample whose outputs diverge, if no layers tell why.
+
+        It is None where outputs agree, or also diverge where layers were compared.
+        """
+        verdict = self.judge.check(record, OUTPUTS)
+        failing = {j.row.sample for j in verdict.rows if not j.verdict.passed}
+        found = [sample for sample in case.samples if sample.id in failing]
+        traced = case.device.target is not None and case.device.target.trace
+        if verdict.outcome.passed or traced or any(one.layers for one in found):
+            return None
+        sizes = {one: math.prod(size for _, size in one.shapes) for one in found}
+        return min(found, key=sizes.__getitem__, default=None)
 
     def check(self, case: Tested, what: str) -> CaseVerdict:
         """Run one check of a case and judge it."""

@@ -22,6 +22,7 @@ from harness.core.record import (
     LAYERS,
     OUTPUTS,
     READ,
+    WHATS,
     CaseRecord,
     Key,
     Row,
@@ -36,6 +37,7 @@ from harness.judge.foreign import (
     foreign_words,
     has_pytorch,
     itself_words,
+    of_reference,
 )
 from harness.judge.graph_check import graph_finding
 from harness.judge.known_gaps import Gap
@@ -48,10 +50,11 @@ from harness.judge.rewritten_values import (
     rewritten_values,
 )
 from harness.judge.self_error import Own, own_errors, own_words, refusals
+from harness.judge.sizes import only_at
 from harness.judge.tolerance import FULL_PRECISION, Tolerance, first_tier, first_tiers
 from harness.judge.unread import read_by_padding, unread_message
 from harness.judge.value import JudgedRow, judge, max_floors
-from harness.measure.error_patterns.observed import NOISE
+from harness.measure.error_patterns.observed import how_general
 from harness.measure.metrics import TUNED
 
 _FIGURES = re.compile(r"[-+]?\d[\d.,e+-]*")
@@ -89,6 +92,7 @@ class CaseVerdict:
             empty if that was not asked for.
         stored: How many layers of the file are stored in the bits of the variant's
             name; empty if it names none. It is with the outputs alone.
+        sizes: At which sizes alone the outputs fail; empty if sizes do not tell.
         itself: Words that say that a file was compared with itself; empty otherwise.
         gap: Known gap that explains the outcome; None if there is none.
 
@@ -109,6 +113,7 @@ class CaseVerdict:
     picture: str = ""
     own: str = ""
     stored: str = ""
+    sizes: str = ""
     itself: str = ""
     gap: Gap | None = None
 
@@ -178,17 +183,17 @@ class CaseVerdict:
             f"{self.id}: first diverges {self.lead} {first.place} "
             f"({operator(first.op)}), {first.sample}: {self.first.verdict.reason}"
         )
-        if self.inputs_floors is not None:
-            which = self.read if self.between else "inputs to it"
-            text += f"; {which} agree to {in_floors(self.inputs_floors)}"
-        return text
+        if self.inputs_floors is not None and not self.between:
+            text += f"; inputs to it agree to {in_floors(self.inputs_floors)}"
+        return f"{text}; {self.sizes}" if self.sizes else text
 
     @property
     def looks(self) -> str:
         """Error pattern of the first divergence, of its local error if measured.
 
         A pattern of the layer that is another one in another sample that is off is not
-        said. A specific pattern of the layer is better than noise of the operator.
+        said. A specific pattern of the layer is better than a general one of the
+        operator.
         """
         if self.first is None:
             return ""
@@ -204,7 +209,7 @@ class CaseVerdict:
         # Outputs of one item and of several may look different by one cause.
         if layer and (self.what == OUTPUTS or kinds <= {_FIGURES.sub("", layer)}):
             found.append(layer)
-        return min(found, key=lambda words: words.startswith(NOISE), default="")
+        return min(found, key=how_general, default="")
 
     @property
     def usage(self) -> float:
@@ -243,7 +248,7 @@ def judge_case(
     """
     of_pytorch = own_errors(record)
     rows = tuple(_judged(record, what, policy, of_pytorch))
-    others = NONE
+    others, outputs = NONE, rows
     if what == LAYERS:
         rows = read_by_padding(rows)
         outputs = tuple(_judged(record, OUTPUTS, policy, of_pytorch))
@@ -278,8 +283,9 @@ def judge_case(
     words = [*own_words([judged.row for judged in rows], of_pytorch)]
     unsaid = [text for text in words if text.removeprefix("off by ") not in reason]
     refused = refusals(record) if what in JUDGED_WITHIN else ()
-    padding, another = unread_message(rows), rewritten_message(rows)
-    beside = (another, padding, *foreign_words(record, what), *unsaid, *refused)
+    rewritten, padding = rewritten_message(rows), unread_message(rows)
+    rewritten = rewritten if has_pytorch(record) else of_reference(rewritten)
+    beside = (rewritten, padding, *foreign_words(record, what), *unsaid, *refused)
     reason = "; ".join((reason, *filter(None, beside)))
     applied = known_gaps.apply(gaps, f"{record.case}/{what}", found, today, also)
     return CaseVerdict(
@@ -297,6 +303,7 @@ def judge_case(
         alone=own,
         picture=picture,
         own="; ".join(words),
+        sizes=only_at(record, outputs) if what in WHATS else "",
         stored=stored_words(record) if what == OUTPUTS and not record.failure else "",
         itself=itself_words(record) if what == OUTPUTS else "",
         gap=applied.gap,
@@ -312,9 +319,10 @@ def _judged(
         for row in record.rows
         if row.what == READ.get(what)
     }
-    for row in record.rows:
-        if row.what != what:
+    for measured in record.rows:
+        if measured.what != what:
             continue
+        row = _without_pytorch(measured) if alone else measured
         rule = policy.for_probe(
             (record.component, record.backend, record.variant),
             group=LAYERS if what == ISOLATED else what,
@@ -333,12 +341,18 @@ def _judged(
         )
         whole = by_rule(row.comparison)
         part = read.get((row.sample, row.probe))
+        part = _without_pytorch(part) if part and alone else part
         if part is None or whole.passed:
             yield JudgedRow(row=row, own=own, verdict=whole)
             continue
         verdict = by_rule(part.comparison)
         unread = whole.reason if verdict.passed else ""
         yield JudgedRow(row=part, own=own, verdict=verdict, unread=unread)
+
+
+def _without_pytorch(row: Row) -> Row:
+    """Return a row whose words name no PyTorch, for a case that has none."""
+    return replace(row, looks=of_reference(row.looks)) if row.looks else row
 
 
 def _without_floors(tolerance: Tolerance) -> Tolerance:

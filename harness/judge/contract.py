@@ -11,12 +11,19 @@ from typing import Any, Final
 
 from harness.core.contract import DEAD, FAINT
 from harness.core.outcome import Outcome
-from harness.core.record import CaseRecord
+from harness.core.record import CaseRecord, Key
 from harness.core.runtime import runs_exported
 from harness.core.text import count, few
 
 _BITS: Final = {"fp16-weights": 16, "int8-weights": 8, "int4-weights": 4}
 """Bits that the name of a built-in variant says of the weights."""
+
+LEAK: Final = 1e-3
+"""Largest move of an item's answer with its batch mates or its padding, as a share of
+its size. Float arithmetic in another order moves it by less."""
+
+_LEAKS_MORE: Final = 10.0
+"""A file is held to PyTorch's independence if it moves this many times more."""
 
 _STEADY = ("cpu",)
 """Devices on which the same inputs must give the same bits."""
@@ -45,7 +52,36 @@ def contract_breach(record: CaseRecord) -> tuple[Outcome, str] | None:
                 f"differs by up to {file['repeated']:.3e}; a buffer is reused or not "
                 "filled: try threads = 1, and `parity repro` for a report upstream"
             )
+        leaks = [*_leaks(file)]
+        if leaks and not _few_bits(record):
+            return Outcome.UNSTEADY, (
+                f"{_said_leak(leaks)}: the file computes something over the whole "
+                "batch, or over padding; compare it with the other exporter's"
+            )
     return None
+
+
+def _leaks(file: Mapping[str, Any]) -> Iterator[tuple[str, float, float]]:
+    """Yield what an item's answer depends on in a file and not in the reference."""
+    for what, moved in file.get("beside", {}).items():
+        reference, deployed = moved["reference"], moved["deployed"]
+        if deployed > LEAK and deployed > _LEAKS_MORE * reference:
+            yield what, reference, deployed
+
+
+def _said_leak(leaks: Iterable[tuple[str, float, float]]) -> str:
+    parts = [
+        f"by {deployed:.1e} of its size with other {what}, PyTorch's by {reference:.1e}"
+        for what, reference, deployed in leaks
+    ]
+    return f"the answer to an item moves {' and '.join(parts)}"
+
+
+def _few_bits(record: CaseRecord) -> bool:
+    """Whether a file is to compute with integers, whose scales are of a whole batch."""
+    stored = {bits for graph in record.graphs for bits in graph.get("stored", {})}
+    named = record.variant.startswith(("int8", "int4"))
+    return named or any(bits.startswith(("int", "uint")) for bits in stored)
 
 
 def without_effect(record: CaseRecord) -> tuple[Outcome, str] | None:
@@ -130,6 +166,33 @@ def contract_notes(records: Iterable[CaseRecord]) -> Iterator[str]:
                 "are not finite; a constant in its place would be seen only where the "
                 "exported graph does not read it"
             )
+
+
+def beside_notes(
+    records: Iterable[CaseRecord], names: Mapping[Key, str]
+) -> Iterator[str]:
+    """Yield, for each component and case, what an item's answer depends on.
+
+    PyTorch's own dependence is said once for each component, and that of a file of
+    integers for the case. Another file fails by it.
+    """
+    own: dict[tuple[str, str], float] = {}
+    for record in records:
+        for file in record.contract:
+            for what, moved in file.get("beside", {}).items():
+                if moved["reference"] > LEAK:
+                    own.setdefault((record.component, what), moved["reference"])
+            leaks = [*_leaks(file)]
+            if leaks and _few_bits(record):
+                yield (
+                    f"{names[record.key]}: {_said_leak(leaks)}; the scale of its "
+                    "integers is that of the whole batch"
+                )
+    for (component, what), moved in own.items():
+        yield (
+            f"{component}: PyTorch's own answer to an item moves by {moved:.1e} of its "
+            f"size with other {what}; no file is held to it"
+        )
 
 
 def contract_lines(record: CaseRecord) -> Iterator[str]:

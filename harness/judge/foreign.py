@@ -31,6 +31,15 @@ def has_pytorch(record: CaseRecord) -> bool:
     return (record.foreign or {}).get("by") not in {ITSELF, ANOTHER_FILE}
 
 
+def of_reference(text: str) -> str:
+    """Return words about PyTorch's values as words about those of another reference.
+
+    >>> of_reference("every value is PyTorch's, rounded to float16")
+    "every value is the reference's, rounded to float16"
+    """
+    return text.replace("PyTorch", "the reference")
+
+
 def itself_words(record: CaseRecord) -> str:
     """Return how a file without another reference was compared; empty for others."""
     if record.failure or (record.foreign or {}).get("by") != ITSELF:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 from typing import Any, cast
@@ -16,9 +16,11 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from harness.core.case import Component, TensorSpec
 from harness.core.entry import Entry
 from harness.measure.named_arrays import save_arrays
 from harness.measure.trace import arrays_of
+from harness.measure.unread import other_padding, taken_out, without
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 Run = Callable[[Arrays], Arrays]
@@ -39,6 +41,12 @@ NOTHING = 1e-12
 """Size below which an output counts as zeros. A runtime whose tanh rounds to zero gives
 zeros where another one gives 1e-32, and no input is dead for that."""
 
+BESIDE = "beside"
+"""Key in an entry's meta: how far an item's answers move in PyTorch, by `beside`."""
+
+MATES, PADDING = "batch mates", "padding"
+"""What an item's answer must not depend on."""
+
 EFFECTS = "effects"
 """Key in an entry's meta: the effect of each input that was tried on PyTorch's
 outputs."""
@@ -52,12 +60,14 @@ class Asked:
         base: Value of every input.
         changed: Another draw of each input that can be drawn differently.
         outputs: PyTorch's outputs for `base`.
+        batch: Inputs of a batch of two items or more; empty if there is no batch.
 
     """
 
     base: Arrays
     changed: Arrays
     outputs: Arrays
+    batch: Arrays = field(default_factory=dict)
 
     def save(self, folder: Path) -> None:
         """Write the arrays to a folder."""
@@ -82,12 +92,17 @@ class Asked:
         return cls(**found)
 
 
-_PARTS = ("base", "changed", "outputs")
+_PARTS = ("base", "changed", "outputs", "batch")
 
 
 def effects_of(entry: Entry) -> dict[str, float]:
     """Return the effect of each tried input on PyTorch's outputs."""
     return dict(cast("Mapping[str, float]", entry.meta[EFFECTS]))
+
+
+def beside_of(entry: Entry) -> dict[str, float]:
+    """Return how far an item moves in PyTorch; empty in entries of older versions."""
+    return dict(cast("Mapping[str, float]", entry.meta.get(BESIDE, {})))
 
 
 def effects(
@@ -138,6 +153,74 @@ def exchanged(
         mended = distance(expected, run({**base, one: second, two: first}))
         if mended * NEARER < error:
             yield {"names": [one, two], "error": error, "mended": mended}
+
+
+def beside(run: Run, component: Component, batch: Arrays) -> dict[str, float]:
+    """Return how far an item's answers move with what they must not depend on.
+
+    Under ``batch mates`` every other item of the batch becomes that item. Under
+    ``padding`` other values stand where a mask takes the inputs out. The distances are
+    relative, as in `distance`, and of what is read. A question that cannot be asked is
+    left out, and so is an answer that is not finite.
+    """
+    of_items = [batch[s.name] for s in component.inputs if batch and _is_batched(s)]
+    if not of_items:
+        return {}
+    at, items = _quietest(of_items), len(of_items[0])
+    alone = {
+        spec.name: np.repeat(batch[spec.name][at : at + 1], items, axis=0)
+        if _is_batched(spec)
+        else batch[spec.name]
+        for spec in component.inputs
+    }
+    asked = {MATES: alone, PADDING: other_padding(component, batch)}
+    before, unread = run(batch), taken_out(component, batch)
+    found = {}
+    for what, other in asked.items():
+        if other is None or all(np.array_equal(other[n], batch[n]) for n in batch):
+            continue
+        after = run(other)
+        one, two = (
+            {
+                name: value[at : at + 1]
+                for name, value in _read_of(component, made, unread, items).items()
+            }
+            for made in (before, after)
+        )
+        moved = distance(one, two)
+        if one and math.isfinite(moved):
+            found[what] = moved
+    return found
+
+
+def _quietest(values: Sequence[npt.NDArray[Any]]) -> int:
+    """Return the item whose largest number is the least: others decide a scale."""
+    floats = [value for value in values if value.dtype.kind == "f" and value.size]
+    if not floats:
+        return 0
+    peaks = [np.abs(value).reshape(len(value), -1).max(axis=1) for value in floats]
+    return int(np.argmin(np.sum(peaks, axis=0)))
+
+
+def _is_batched(spec: TensorSpec) -> bool:
+    first = spec.shape[0] if spec.shape else 0
+    return isinstance(first, str) and "batch" in first.lower()
+
+
+def _read_of(
+    component: Component, made: Arrays, unread: Arrays, items: int
+) -> dict[str, npt.NDArray[Any]]:
+    """Return what is read of each output with an axis of items."""
+    found = {}
+    for spec in component.outputs:
+        value = made[spec.name]
+        # The shape of a foreign file's output may not be known.
+        batched = _is_batched(spec) or (not spec.shape and value.shape[:1] == (items,))
+        if batched and value.dtype.kind == "f":
+            if spec.name in unread:
+                (value,) = without(unread[spec.name], value)
+            found[spec.name] = value
+    return found
 
 
 def repeated(run: Run, feeds: Arrays, first: Arrays, times: int) -> float:

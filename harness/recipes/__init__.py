@@ -57,6 +57,8 @@ RECIPES = {
     "given": "harness.recipes.onnx_file",
     "default": "harness.recipes.text.tasks:DEFAULT",
     "pooling": "harness.recipes.text.pooling",
+    "text-generation": "harness.recipes.text.decoder:GENERATION",
+    "text-generation-with-past": "harness.recipes.text.decoder",
     "question-answering": "harness.recipes.text.tasks:QUESTION_ANSWERING",
     "text-classification": "harness.recipes.text.tasks:CLASSIFICATION",
     "zero-shot-classification": "harness.recipes.text.tasks:CLASSIFICATION",
@@ -64,6 +66,9 @@ RECIPES = {
 """The module of each recipe, and the object in it that has the functions, if that is
 not the module itself. A dotted name in a suite is the name of a module. Small networks
 come first, because a run tests components in this order."""
+
+GENERATES = ("text-generation", "text-generation-with-past")
+"""Recipes of a text model that a suite names by itself: `discover` lists neither."""
 
 _VERBS = ("signature", "build", "realistic")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from harness.core.case import DTYPES, Component, Source, TensorSpec, is_symbol
@@ -31,6 +31,10 @@ VOCABULARY = 1000
 _LEAST_TOKENS = 2
 _LONGEST_NAME = 40
 """Most characters of an input's name in the symbol of an axis."""
+
+_CACHE = "past_key_values"
+"""Beginning of the names of a decoder's cached keys and values, ``[batch, heads, past,
+width]``."""
 
 _APART = 7
 """Difference of two items' timesteps, to detect a runtime that exchanges items."""
@@ -81,6 +85,7 @@ def _shapes(
     }
     used = set(named)
     shapes = []
+    named |= _sums(ports, named)
     for port in ports:
         shape: list[int | str] = []
         for axis, size in enumerate(port.shape or ()):
@@ -94,6 +99,31 @@ def _shapes(
             shape.append(made)
         shapes.append(tuple(shape))
     return shapes, named
+
+
+def _sums(ports: Sequence[Port], named: Mapping[str, str]) -> dict[str, str]:
+    """Return axes that are as long as two others together, each with the sum.
+
+    Some files name such an axis by the sum, ``past_sequence_length + 1``. A decoder's
+    mask covers the tokens in the cache and the new ones, whatever its axis is called.
+    """
+    found = {}
+    for port in ports:
+        for size in port.shape or ():
+            parts = str(size).replace(" ", "").split("+")
+            if len(parts) == 2 and all(p in named or p.isdecimal() for p in parts):  # noqa: PLR2004  # a sum
+                one, two = sorted(parts, key=str.isdecimal)
+                if not one.isdecimal():
+                    found[str(size)] = f"{one}+{two}"
+    of = {port.name: port.shape or () for port in ports}
+    caches = [shape for name, shape in of.items() if name.startswith(_CACHE)]
+    mask, ids = of.get("attention_mask", ()), of.get("input_ids", ())
+    if caches and len(mask) == len(ids) == _LEAST_TOKENS:
+        past, total, new = caches[0][-2], mask[-1], ids[-1]
+        own = total not in {past, new} and total not in found
+        if past in named and isinstance(total, str) and own:
+            found[total] = f"{past}+{new}"
+    return found
 
 
 def _symbol(name: str, axis: int, used: Collection[str]) -> str:

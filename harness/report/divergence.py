@@ -135,7 +135,7 @@ def _divergence(
         tuple(_input_facts(first, shown.inputs)),
         tuple(_origin_facts(shown)),
         (shown.looks,),
-        tuple(filter(None, _where_facts(first))),
+        tuple(filter(None, (shown.sizes, *_where_facts(first)))),
         *([] if of_app else pictures),
         *reasons,
     ]
@@ -167,24 +167,34 @@ def _error_facts(
     reason = first.verdict.reason
     outcome = first.verdict.outcome
     yield reason if outcome is Outcome.EXCEEDS else f"{outcome}: {reason}"
-    if "floors" not in reason:
+    if "floors" not in reason and _DECIBELS not in reason:
         yield _floors(first)
     if shown.inputs:
         floors = shown.inputs_floors
         if not all(judged.verdict.passed for judged in shown.inputs):
             yield "its inputs are already out of tolerance"
+        elif any(_floors(judged).startswith(_DECIBELS) for judged in shown.inputs):
+            least = min(judged.row.comparison.sqnr_db for judged in shown.inputs)
+            yield f"its inputs agree to {least:.1f} dB"
         elif floors is not None:
-            which = shown.read if shown.between else "its inputs"
-            yield f"{which} agree to {in_floors(floors)}"
+            yield f"{inputs_agree(shown)} to {in_floors(floors)}"
     yield local_error(shown, first)
     for check in checks:
         if check is shown or check.worst is None:
             continue
         if check.what == OUTPUTS:
             error = _floors(check.worst)
-            yield f"output off by {error}" if error else ""
+            off = error if error.startswith(_DECIBELS) else f"off by {error}"
+            yield f"output {off}" if error else ""
         elif check.what == LAYERS and check.outcome is Outcome.WITHIN:
             yield f"every layer within tolerance ({len(check.rows):,} compared)"
+
+
+def inputs_agree(shown: CaseVerdict) -> str:
+    """Return ``its inputs agree``, or which values before a module do."""
+    if not shown.between:
+        return "its inputs agree"
+    return f"{shown.read} {'agree' if shown.inputs[1:] else 'agrees'}"
 
 
 def local_error(shown: CaseVerdict, first: JudgedRow) -> str:
@@ -236,11 +246,21 @@ def _origin_facts(shown: CaseVerdict) -> Iterator[str]:
         yield f"{number} {has} a local error: {few(others)}"
 
 
+_DECIBELS = "SQNR "
+
+
 def _floors(judged: JudgedRow) -> str:
-    """Return an error in floors; empty where it has none, or values are not finite."""
+    """Return an error in floors; empty where it has none, or values are not finite.
+
+    A file of few bits is millions of floors off, which says nothing. Its bound is in
+    decibels, and so is its error here.
+    """
     if judged.verdict.outcome is Outcome.NONFINITE:
         return ""  # floors measure only the finite values, which all agree
-    multiple = judged.row.comparison.floor_multiple
+    found, bound = judged.row.comparison, judged.verdict.tolerance
+    if bound.floors is None and bound.sqnr_db is not None:
+        return f"{_DECIBELS}{found.sqnr_db:.1f} dB" if found.max_abs else ""
+    multiple = found.floor_multiple
     if multiple is None or math.isnan(multiple):
         return ""
     return in_floors(multiple)

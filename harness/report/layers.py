@@ -92,12 +92,18 @@ def layer_lines(
         if row.what == ISOLATED and row.comparison.floor_multiple is not None
     }
     more = further_metrics(ordered)
-    head = f"{'floors':>9} " + (f"{'local':>9} " if local else "")
+    # Only a case with PyTorch has noise floors.
+    has_floors = has_pytorch(record)
+    head = f"{'floors':>9} " if has_floors else ""
+    head += f"{'local':>9} " if local else ""
     head += f"{'max abs':>9} {'SQNR dB':>8} "
     head += "".join(f"{metric.title:>9} " for metric in more)
     yield Line(text=f"{head}  where", tone="quiet")
     for judged in ordered:
-        shown = f"{local.get(judged.row.probe, '-'):>9} " if local else ""
+        floors = judged.row.comparison.floor_multiple
+        shown = f"{'-' if floors is None else number_of_floors(floors):>9} "
+        shown = shown if has_floors else ""
+        shown += f"{local.get(judged.row.probe, '-'):>9} " if local else ""
         yield _line(judged, top, shown, more)
 
 
@@ -136,13 +142,12 @@ def further_metrics(rows: Sequence[JudgedRow]) -> list[Metric]:
     ]
 
 
-def _line(judged: JudgedRow, top: float, local: str, more: Sequence[Metric]) -> Line:
+def _line(judged: JudgedRow, top: float, floors: str, more: Sequence[Metric]) -> Line:
     c, row = judged.row.comparison, judged.row
-    floors = "-" if c.floor_multiple is None else number_of_floors(c.floor_multiple)
     other = how_rewritten(judged)
     mark = "≠" if other else " " if judged.verdict.passed else "✗"
     bar = "▪" * _height(judged.floors, top)
-    head = f"{floors:>9} {local}{c.max_abs:>9.2e} {c.sqnr_db:>8.1f} "
+    head = f"{floors}{c.max_abs:>9.2e} {c.sqnr_db:>8.1f} "
     head += "".join(f"{metric.of(c):>9.2e} " for metric in more)
     head += f"{mark} {bar:<8} "
     op = operator(row.op) + (f", {other}" if other else "")

@@ -18,7 +18,7 @@ from harness.core.text import (
     joined,
     wrapped,
 )
-from harness.judge.contract import contract_notes
+from harness.judge.contract import beside_notes, contract_notes
 from harness.judge.foreign import foreign_lines
 from harness.judge.rewritten_values import rewritten_lines
 from harness.judge.unread import unread_lines
@@ -65,7 +65,11 @@ def summary(facts: RunFacts, *, report: str = "") -> Iterator[Line]:
     yield from joined(ran, indent=" ", between=", ", tone="quiet")
     for text in (*node_notes(facts), *shard_notes(facts)):
         yield from wrapped(text, indent=" ", tone="quiet")
-    for note in contract_notes(facts.compared):
+    notes = (
+        *contract_notes(facts.compared),
+        *beside_notes(facts.compared, facts.names),
+    )
+    for note in notes:
         yield from wrapped(note, indent=" ", tone="quiet")
     yield from _ends(facts, failures[0] if failures else None, report)
 

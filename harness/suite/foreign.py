@@ -34,7 +34,8 @@ from harness.core.onnx_header import Port, read_header
 from harness.core.runtime import EXACT, formats, runtime
 from harness.core.toml_file import KINDS, Table, shown
 from harness.measure.name_map import Names, match
-from harness.recipes import describe, discover
+from harness.recipes import GENERATES, describe, discover
+from harness.recipes.text.encoder import is_encoder
 from harness.suite import schema
 from harness.suite.tables import Binding, Planned, path_beside
 
@@ -217,7 +218,8 @@ def whose_file(
     """Return another recipe of the checkpoint that has the file's names, or ""."""
     source = component.source
     try:
-        recipes = [name for name in discover(source) if name != component.recipe]
+        recipes = [*discover(source), *(GENERATES if is_encoder(source) else ())]
+        recipes = [name for name in recipes if name != component.recipe]
         others = [describe(name, name, source) for name in recipes]
     except SuiteError:  # there is no checkpoint, or it is incomplete
         return ""

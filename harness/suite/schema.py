@@ -153,7 +153,9 @@ class InputsTable(Keys, frozen=True, kw_only=True):
     """Settings of the inputs that are drawn.
 
     Attributes:
-        profiles: Profiles of all variants that name no profiles.
+        profiles: Profiles of all variants that name no profiles. Without them a
+            variant in full precision runs every profile, and each other variant runs
+            realistic inputs alone, for which its weights and scales are made.
         realistic: Number of samples of the realistic profile. They step through
             timesteps and shapes.
         seed: Seed of every draw.
@@ -164,7 +166,7 @@ class InputsTable(Keys, frozen=True, kw_only=True):
 
     """
 
-    profiles: Profiles = PROFILES
+    profiles: Profiles = ()
     realistic: Draws = 4
     calibration: Draws = 16
     seed: Seed = 0

@@ -19,6 +19,7 @@ from harness.core.case import (
     AT,
     GIVEN,
     HERE,
+    PROFILES,
     REFERENCE,
     Component,
     Device,
@@ -41,6 +42,10 @@ from harness.suite.schema import (
 )
 
 _REFERENCE_DEVICES: Final = ("cpu", "cuda")
+_NARROW: Final = ("realistic",)
+"""Profiles of a variant with fewer bits, if a suite names none; `parity init` writes
+the same."""
+
 _VERSION: Final = re.compile(r"\d+(\.[a-z0-9]+)*")
 _CALIBRATION_SEED: Final = 1_000_003
 """It is added to a suite's seed, so that no tested input is a calibration input."""
@@ -413,14 +418,16 @@ def _plans(
     for name in dict.fromkeys((*listed, *own)):
         said = tables.get(name, OwnVariantTable())
         variant = _variant(named, name, said, backend, file.backend[backend].converter)
-        profiles = said.profiles or file.inputs.profiles
+        exact = variant.kind in {EXACT, GIVEN}
+        usual = file.inputs.profiles or (PROFILES if exact else _NARROW)
+        profiles = said.profiles or usual
         for device, where in devices:
             yield Planned(
                 variant=variant,
                 device=device,
                 profiles=profiles,
                 given_profiles=given.profiles
-                or (file.inputs.profiles if GIVEN in tables else profiles),
+                or (usual if GIVEN in tables else profiles),
                 components=said.components or (),
                 where=where,
                 is_first=device is devices[0][0],

@@ -9,18 +9,17 @@ from tests.faults.stand import Stand
 from tests.unit.encoders import write_encoder
 
 SUITE = """
-components = ["default"]
+components = ["{name}"]
 [source]
 checkpoint = "."
 seed = 0
 [export]
 exporter = "{exporter}"
 opset = {opset}
-dynamic_axes = ["batch", "tokens"]
 attention = "eager"
 [[shapes]]
 batch = 3
-tokens = 12
+{sizes}
 [inputs]
 profiles = ["realistic", "large-mean", "boundary"]
 realistic = 1
@@ -44,13 +43,16 @@ KINDS = {
     "opt": {"ffn_dim": 48, "word_embed_proj_dim": 16},
     "qwen2": {"num_key_value_heads": 2},
 }
+STEP = "text-generation-with-past"
 BACKENDS = ("onnxruntime", "mnn")
 
 
-def stand_of(folder, store, kind, exporter="dynamo", opset=18):
+def stand_of(folder, store, kind, *, exporter="dynamo", opset=18, name="default"):
     """A stand for the suite of one decoder."""
+    sizes = "past = 11" if name == STEP else "tokens = 12"
+    about = {"exporter": exporter, "opset": opset, "name": name, "sizes": sizes}
     write_encoder(folder, kind, pad_token_id=0, **KINDS[kind])
-    (folder / "parity.toml").write_text(SUITE.format(exporter=exporter, opset=opset))
+    (folder / "parity.toml").write_text(SUITE.format(**about))
     (folder / "tolerances.toml").write_text(TOLERANCES)
     return Stand(store, suite=folder / "parity.toml")
 
@@ -61,9 +63,9 @@ def llama(shared_store, tmp_path_factory):
         yield stand
 
 
-def planted(stand, backend, change, name):
+def planted(stand, backend, change, name, component="default"):
     """Run the decoder with a changed graph."""
-    case = stand.case("default", backend)
+    case = stand.case(component, backend)
     graph, _ = stand.exported(case)
     model = onnx.load(graph.file(export_files.MODEL))
     change(model.graph)
@@ -152,8 +154,54 @@ def test_a_fault_at_padding_alone_is_told_and_is_no_failure(llama, backend):
     ],
 )
 def test_every_kind_of_decoder_agrees(shared_store, tmp_path, kind, exporter, opset):
-    with stand_of(tmp_path, shared_store, kind, exporter, opset) as stand:
+    with stand_of(
+        tmp_path, shared_store, kind, exporter=exporter, opset=opset
+    ) as stand:
         for backend in BACKENDS:
             trial = stand.run(stand.case("default", backend))
 
             assert not trial.caught, f"{backend}: {trial.said}"
+
+
+@pytest.fixture(scope="module")
+def step(shared_store, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("step")
+    with stand_of(folder, shared_store, "llama", name=STEP) as stand:
+        yield stand
+
+
+def producer(graph, name):
+    return next(node for node in graph.node if name in node.output)
+
+
+def with_the_new_token_first(graph):
+    """Put the new key in front of the cache, in the output and where it is read."""
+    node = producer(graph, "present.0.key")
+    assert node.op_type == "Concat"
+    first, second = node.input
+    node.input[:] = [second, first]
+
+
+def with_values_for_keys(graph):
+    """Read the cached values of a layer where its cached keys belong."""
+    names = {"past_key_values.1.key", "past_key_values.1.value"}
+    (key, value) = sorted(names)
+    for node in graph.node:
+        node.input[:] = [
+            {key: value, value: key}.get(given, given) for given in node.input
+        ]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_healthy_step_with_a_cache_agrees(step, backend):
+    trial = step.run(step.case(STEP, backend))
+
+    assert not trial.caught, trial.said
+
+
+@pytest.mark.parametrize("change", [with_the_new_token_first, with_values_for_keys])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_fault_in_the_cache_is_caught(step, backend, change):
+    trial = planted(step, backend, change, change.__name__, STEP)
+
+    assert not trial.verdicts[1].outcome.passed

@@ -28,9 +28,9 @@ class Norm(nn.Module):
 
 
 class Net(nn.Module):
-    def __init__(self, kind):
+    def __init__(self, kind, wrong):
         super().__init__()
-        self.kind = kind
+        self.kind, self.wrong = kind, wrong
         self.q, self.k, self.v, self.o = (nn.Linear(8, 8) for _ in range(4))
         self.norm = Norm()
 
@@ -42,13 +42,15 @@ class Net(nn.Module):
             v = torch.cat((v[..., 4:] * 3 + 1, v[..., :4]), -1)
         if self.kind == "large":
             return self.o(self.norm(q * 600))
+        if self.wrong:  # as with a buffer of two items
+            v = torch.cat((v[:2], v[2:] * 1.5))
         scores = q @ k.transpose(-1, -2) / 8**0.5
         return x + self.o(scores.softmax(-1) @ v)
 
 
-def net(kind):
+def net(kind, *, wrong=False):
     torch.manual_seed(0)
-    return Net(kind).eval()
+    return Net(kind, wrong).eval()
 
 
 def signature(source, options):
@@ -125,13 +127,13 @@ PLANTED = {
 }
 
 
-def exported(recipe, kind, path):
+def exported(recipe, kind, path, *, batch=2, wrong=False):
     """Export a network as others do, with TorchScript."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(
-            recipe.net(kind),
-            (torch.randn(2, 6, 8),),
+            recipe.net(kind, wrong=wrong),
+            (torch.randn(batch, 6, 8),),
             str(path),
             input_names=["x"],
             output_names=["y"],
@@ -160,7 +162,10 @@ def project(tmp_path_factory):
         onnx.save(model, folder / f"{name}.onnx")
         about = f'recipe = "grain_blocks"\nkind = "{kind}"\nonnx = "{name}.onnx"\n'
         parts.append(f"\n[component.{name}]\n{about}")
-    names = ", ".join(f'"{name}"' for name in (*PLANTED, "large"))
+    exported(recipe, "plain", folder / "third.onnx", batch=4, wrong=True)
+    about = 'recipe = "grain_blocks"\nkind = "plain"\nonnx = "third.onnx"\n'
+    parts.append(f"\n[component.third]\n{about}")
+    names = ", ".join(f'"{name}"' for name in (*PLANTED, "large", "third"))
     text = f"components = [{names}]\n\n{HEAD}{''.join(parts)}"
     (folder / "parity.toml").write_text(text)
     (folder / "tolerances.toml").write_text(BOUNDS)
@@ -186,3 +191,15 @@ def test_ranges_looks_at_the_values_between_modules_and_in_them(project):
     said = project.parity("ranges", "large")
 
     said.check(1, "norm (Pow)", "is beyond 65504", "--keep=/norm/Pow_output_0")
+
+
+def test_an_error_at_added_sizes_alone_has_a_place_and_says_from_which_size(
+    project, tmp_path
+):
+    added = project.branch(tmp_path / "project")
+    added.change("parity.toml", "more_sizes = false\n", "")
+
+    ran = added.parity("run", "third")
+
+    ran.check(1, "first diverges between q, k, v (agree) and o (Linear)")
+    assert ran.has("only from batch 3 on"), ran.text

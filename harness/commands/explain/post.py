@@ -109,8 +109,8 @@ class _Search:
         if not self._shows(Redraw(style="own")):
             msg = self._why or (
                 f"ONNX's reference evaluator computes what {title} does, and not what "
-                "PyTorch does: the exported graph itself differs, so report it to the "
-                "exporter; `parity repro` without --post has both."
+                "the reference does: the exported graph itself differs, so report it "
+                "to the exporter; `parity repro` without --post has both."
             )
             raise ParityError(msg)
         how = next((draw for draw in _DRAWS if self._shows(draw)), None)

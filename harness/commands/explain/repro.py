@@ -17,12 +17,14 @@ from typing import Any, Final, cast
 import msgspec
 
 from harness.commands.explain.excerpts import Around, error_in_floors
+from harness.core.case import GIVEN
 from harness.core.private import public
 from harness.core.record import OUTPUTS
 from harness.core.runtime import runtime
 from harness.core.text import in_floors, operator
 from harness.engine import export_files
 from harness.engine.engine import Engine
+from harness.judge.foreign import of_reference
 from harness.measure.compare import UNIT_ROUNDOFF
 
 EXPORTED = "exported.onnx"
@@ -73,10 +75,13 @@ def fill(
 def about_pytorch(around: Around) -> dict[str, str]:
     """Return what is said of an excerpt with PyTorch's own numbers."""
     where = f"{around.layer.place} ({operator(around.layer.op)})"
-    return {
+    said = {
         "title": f"{around.excerpt.case.id} diverges from PyTorch at {where}",
         "answer": "PyTorch's float32 answer",
     }
+    if around.excerpt.case.component.recipe != GIVEN:
+        return said
+    return {name: of_reference(text) for name, text in said.items()}
 
 
 def _values(around: Around) -> dict[str, object]:

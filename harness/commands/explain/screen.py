@@ -16,6 +16,7 @@ from harness.core.text import (
     number_of_floors,
     wrapped,
 )
+from harness.judge.foreign import has_pytorch, of_reference
 from harness.report.divergence import local_error, other_origins, place_of
 from harness.report.explained import Explained, measured_by
 
@@ -60,6 +61,7 @@ def explained(found: Explanation, suite: str, command: str) -> Explained:
 def _where(found: Explanation) -> str:
     place = place_of(found.first.row)
     text = f"{found.case.id} first diverges from PyTorch {found.verdict.lead} {place}"
+    text = text if has_pytorch(found.record) else of_reference(text)
     if others := other_origins(found.verdict):
         places = count(len(others), "other place")
         text += f", and has a local error at {places}: {few(others)}"

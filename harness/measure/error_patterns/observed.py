@@ -110,6 +110,23 @@ def wide(value: np.ndarray) -> np.ndarray:
 NOISE = "spread like noise"
 """Beginning of the most general description of an error."""
 
+FEWER_BITS = "its weight is PyTorch's but for"
+NOT_THE_GRAPHS = "it computes with other weights than the graph's"
+"""Beginnings of descriptions of weights that were found to fit an error."""
+
+
+def how_general(words: str) -> int:
+    """Return 0 for a specific description, 2 for noise, and 1 for others.
+
+    >>> how_general("values are cut off at 6"), how_general(f"{NOISE}, 1e-2")
+    (0, 2)
+    """
+    if words.startswith(NOISE):
+        return 2
+    fits_many = "parts is scaled by its own factor" in words
+    return int(fits_many or words.startswith((FEWER_BITS, NOT_THE_GRAPHS)))
+
+
 RIGHT = 32.0
 """Number of noise floors within which a part of a value is right."""
 
@@ -189,14 +206,17 @@ class Seen:
 
     @cached_property
     def _noise(self) -> float:
-        return max(RIGHT * self.floor, _ROUNDING * usual_size(self.expected))
+        return max(RIGHT * self.floor, self._rounding)
+
+    @cached_property
+    def _rounding(self) -> float:
+        """What float32 may round of either value; each rounds at its own size."""
+        return _ROUNDING * max(map(usual_size, (self.expected, self.actual)))
 
     @cached_property
     def _enough(self) -> tuple[float, float]:
         """The largest error of arrays that agree, and one that is too large."""
-        return max(self.right, _ROUNDING * usual_size(self.expected)), _FEW * rms(
-            self.error
-        )
+        return max(self.right, self._rounding), _FEW * rms(self.error)
 
     def same(self, one: np.ndarray, two: np.ndarray) -> bool:
         """Whether two arrays agree much better than the whole value does."""

@@ -13,7 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.measure.error_patterns.arithmetic import has_bits, rms
-from harness.measure.error_patterns.observed import MOST, Form, Operation
+from harness.measure.error_patterns.observed import (
+    FEWER_BITS,
+    MOST,
+    NOT_THE_GRAPHS,
+    Form,
+    Operation,
+)
 
 _FIFTH, _TENTH, _HUNDREDTH = 0.2, 0.1, 0.01
 _KERNEL_AXES = 4
@@ -33,8 +39,6 @@ Run = Callable[[np.ndarray], np.ndarray]
 """Function from a weight to the operator's value."""
 
 OTHER_WEIGHTS = "the graph's initialiser is another one than PyTorch's"
-FEWER_BITS = "its weight is PyTorch's but for"
-NOT_THE_GRAPHS = "it computes with other weights than the graph's"
 
 UNLESS = (OTHER_WEIGHTS, FEWER_BITS, NOT_THE_GRAPHS)
 """Beginnings of messages about forms that fit any weight. They are used only if no rule

@@ -16,6 +16,7 @@ from harness.core.errors import SuiteError
 from harness.core.received import DamagedError, leads_inside, read_json
 from harness.core.text import shortened
 from harness.recipes.checkpoint import load_network, option, read_config
+from harness.recipes.configuration import Config
 from harness.recipes.types import Options, Signature
 from harness.recipes.wrapper import by_name
 
@@ -26,7 +27,10 @@ OPTIONS = ("masked",)
 """Options of every task. With ``masked``, a realistic batch's last item is padding."""
 
 DEPLOYED = ExportSettings(
-    exporter="torchscript", opset=14, dynamic=("batch", "tokens"), attention="eager"
+    exporter="torchscript",
+    opset=14,
+    dynamic=("batch", "tokens", "past"),
+    attention="eager",
 )
 """Default export settings of text encoders. Masked scaled_dot_product_attention would
 use an operator against NaN that MNN lacks."""
@@ -179,7 +183,11 @@ def signature(
 
 def width_of(source: Source) -> int:
     """Return the size of a hidden state."""
-    config = read_config(source, "")
+    return width_in(read_config(source, ""))
+
+
+def width_in(config: Config) -> int:
+    """Return the size of a hidden state that a configuration says."""
     if config.get("model_type") == "opt":  # it projects its states to that width
         projected = config.get("word_embed_proj_dim")
         return config.whole("word_embed_proj_dim" if projected else "hidden_size")

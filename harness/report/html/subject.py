@@ -11,7 +11,7 @@ from harness.core.outcome import Outcome
 from harness.core.pipeline import PAIRS
 from harness.core.record import CaseRecord, coverage_share
 from harness.core.text import count, few
-from harness.judge.contract import contract_notes
+from harness.judge.contract import beside_notes, contract_notes
 from harness.judge.distribution import (
     Conclusion,
     pair_ratios,
@@ -187,6 +187,7 @@ def _notes(facts: RunFacts, records: Sequence[CaseRecord]) -> Iterator[str]:
         if missing and coverage_share(record) < 1.0:
             yield f"{name}: not compared: {few(list(missing), 6)}"
     yield from contract_notes(records)
+    yield from beside_notes(records, {one.key: name_of(one) for one in records})
     watched = [
         max(record.observer_max_abs.values())
         for record in records

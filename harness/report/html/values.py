@@ -52,7 +52,7 @@ def values_table(
     columns = [
         Column("", outcomes, "mark", "within its tolerance?"),
         Column("where", [place_cell(judged) for _, judged in found], "place"),
-        _column("floors", "number", rows, hint=FLOORS),
+        *_floors_column(rows),
         Column("of limit", usages, "percent", "how much of its bound is used"),
         _column("max_abs", "sci", rows, minor=True),
         _column("sqnr_db", "number", rows, minor=True),
@@ -61,7 +61,7 @@ def values_table(
         Column("sample", [row.sample for row in rows], minor=True),
     ]
     if local:
-        hint = "floors that the operator causes alone, on PyTorch's own inputs"
+        hint = "floors that the operator causes alone, on the reference's own inputs"
         cells = [local.get((case, judged.row.probe)) for case, judged in found]
         columns.append(Column("local", cells, "number", hint))
     if any(judged.own for _, judged in found):
@@ -84,6 +84,13 @@ def _column(
     metric = METRIC[name]
     cells = [metric.of(row.comparison) for row in rows]
     return Column(metric.title, cells, kind, hint or metric.hint, minor=minor)
+
+
+def _floors_column(rows: Sequence[Row]) -> list[Column]:
+    """Return the column of floors; none where nothing has a noise floor."""
+    if all(row.comparison.floor_multiple is None for row in rows):
+        return []
+    return [_column("floors", "number", rows, hint=FLOORS)]
 
 
 def curves_of(

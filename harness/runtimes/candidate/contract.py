@@ -20,6 +20,8 @@ from harness.measure.sensitivity import (
     Arrays,
     Asked,
     Run,
+    beside,
+    beside_of,
     effects,
     effects_of,
     exchanged,
@@ -65,6 +67,7 @@ def ask_file(
     expected = {name: question.outputs[name] for name in outputs}
     lost = loses(expected, outputs)
     swaps = () if lost else exchanged(run, question.base, expected, outputs)
+    own, theirs = beside_of(asked), _beside(run, component, question)
     return {
         "sizes": _sizes(component, question.base),
         "inputs": [
@@ -81,7 +84,20 @@ def ask_file(
         ],
         "exchanged": list(swaps),
         "repeated": gap,
+        "beside": {
+            what: {"reference": own[what], "deployed": moved}
+            for what, moved in theirs.items()
+            if what in own
+        },
     }
+
+
+def _beside(run: Run, component: Component, question: Asked) -> dict[str, float]:
+    """Return how far an item's answers move; empty where the file has another batch."""
+    try:
+        return beside(run, component, question.batch)
+    except StageError:
+        return {}
 
 
 def _span(name: str, feeds: Sequence[Arrays]) -> tuple[float, float]:

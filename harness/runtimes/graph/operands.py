@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 _TRIED = 64
 """Largest number of other values of one shape that are tried."""
 
+_LIFTED = ("lifted_", "c_lifted_")
+"""Beginnings of the names that PyTorch gives to constants in the code of a module."""
+
 _ELEMENTS = 2**25
 """Largest number of elements that the values tried have together."""
 
@@ -79,6 +82,8 @@ class Operands:
             return self.trace[name]
         if name in self.feeds:
             return self.feeds[name]
+        if name == self._only_input:
+            return next(iter(self.feeds.values()))
         probe = self._named.get(name)
         moves = {Kind.MOVE, Kind.IDENTITY}
         if probe is None or probe.kind not in moves or not probe.arguments:
@@ -132,6 +137,17 @@ class Operands:
                     yield f"{before.module or before.name}", source, value
                     break
                 before = self._named.get(source) if moves else None
+
+    @cached_property
+    def _only_input(self) -> str:
+        """The program's name of a network's only input, which may be the wrapper's."""
+        read = {name for probe in self.probes for _, name in probe.arguments}
+        others = {
+            name
+            for name in read - self._named.keys()
+            if "." not in name and not name.startswith(_LIFTED)
+        }
+        return others.pop() if len(others) == len(self.feeds) == 1 else ""
 
     @cached_property
     def _named(self) -> dict[str, Probe]:

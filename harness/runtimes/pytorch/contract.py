@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeGuard
 
@@ -11,11 +12,13 @@ from harness.core.case import Component, Sample
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.measure.sensitivity import (
+    BESIDE,
     EFFECTS,
     LIMIT_S,
     Arrays,
     Asked,
     Run,
+    beside,
     differing,
     distance,
     effects,
@@ -37,9 +40,11 @@ Sizes = tuple[tuple[str, int], ...]
 
 
 def ask(
-    run: Run, component: Component, sizes: Sizes, folder: Path
+    run: Run, component: Component, sizes: Sizes, folder: Path, pair: Sizes = ()
 ) -> dict[str, object]:
     """Change each input alone, write inputs and outputs, and return the effects.
+
+    `pair` has sizes of a batch of two items or more, if there is such a batch.
 
     Raises:
         StageError: The reference returns other outputs for the same inputs.
@@ -53,8 +58,10 @@ def ask(
             "in forward."
         )
         raise StageError(msg, outcome=Outcome.REFERENCE)
-    asked.save(folder)
-    return {EFFECTS: found}
+    batch = _draws(component, pair)[0] if pair else {}
+    moved = beside(run, component, batch)
+    replace(asked, batch=batch if moved else {}).save(folder)
+    return {EFFECTS: found, BESIDE: moved}
 
 
 def effects_at(run: Run, component: Component, sizes: Sizes) -> dict[str, float]:

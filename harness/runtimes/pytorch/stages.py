@@ -25,7 +25,11 @@ from harness.engine.store import Build, Store
 from harness.measure.named_arrays import save_arrays
 from harness.measure.sensitivity import Run
 from harness.recipes.inputs import draw
-from harness.runtimes.pytorch.contract import ask
+from harness.runtimes.pytorch.contract import Sizes, ask
+
+
+def _is_batch(symbol: str) -> bool:
+    return "batch" in symbol.lower()
 
 
 @dataclass(eq=False)
@@ -106,10 +110,21 @@ class Stages(ABC):
         def build(folder: Path) -> Mapping[str, object]:
             self.say("recording", "each input changed alone")
             with self.opened(group) as run:
-                return ask(run, self.component, sizes, folder)
+                return ask(run, self.component, sizes, folder, self._pair(sizes))
 
         key = asked_key(self.component, sizes, self.device)
         return self.made("asked", key, build)
+
+    def _pair(self, sizes: Sizes) -> Sizes:
+        """Return sizes of a batch of two items or more; empty if there is none."""
+        opened = self.settings.dynamic
+        pair = {
+            symbol: max(size, 2) if _is_batch(symbol) and symbol in opened else size
+            for symbol, size in sizes
+        }
+        if not any(_is_batch(symbol) and size > 1 for symbol, size in pair.items()):
+            return ()
+        return tuple(pair.items())
 
     def graph_key(self, group: Group) -> dict[str, object]:
         """Return the key of the graph that serves a group."""

@@ -202,10 +202,14 @@ def _arguments(module: torch.nn.Module, shapes: Sequence[object]) -> tuple[objec
     return (*shapes[: len(named)], tuple(shapes[len(named) :]))
 
 
+_SIGNS = str.maketrans({"*": "_x_", "/": "_over_", "+": "_plus_"})
+"""Signs of a size, to what stands for them in the name of an axis."""
+
+
 def open_axes(shape: Sequence[int | str], settings: ExportSettings) -> dict[int, str]:
     """Return the axes of a shape that an export leaves open, with a name for each."""
     return {
-        axis: str(size).replace("*", "_x_").replace("/", "_over_")
+        axis: str(size).translate(_SIGNS)
         for axis, size in enumerate(shape)
         if isinstance(size, str) and symbol_of(size) in settings.dynamic
     }

@@ -147,6 +147,17 @@ def after(model: onnx.ModelProto, value: str, text: str) -> str:
     return value
 
 
+@change
+def before(model: onnx.ModelProto, value: str, text: str, index: int = 0) -> str:
+    """Change what the node that makes a value reads: ``given`` becomes ``out``."""
+    node = maker(model, value)
+    given, fed = node.input[index], f"{value}/fed"
+    node.input[index] = fed
+    place = list(model.graph.node).index(node)
+    _insert(model, place, text, value, {"given": given, "out": fed})
+    return value
+
+
 def _insert(
     model: onnx.ModelProto, place: int, text: str, value: str, names: Mapping[str, str]
 ) -> None:

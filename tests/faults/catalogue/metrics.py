@@ -16,6 +16,7 @@ _in_align = partial(_rule, "harness/measure/align.py")
 _in_case = partial(_rule, "harness/judge/case.py")
 _in_unread = partial(_rule, "harness/judge/unread.py")
 _in_taken_out = partial(_rule, "harness/measure/unread.py")
+_in_contract = partial(_rule, "harness/judge/contract.py")
 _in_compare = partial(_rule, "harness/measure/compare.py")
 _in_metrics = partial(_rule, "harness/measure/metrics.py")
 _in_value = partial(_rule, "harness/judge/value.py")
@@ -178,6 +179,19 @@ FAULTS = (
         "_another(value)",
         "padding",
     ),
+    _in_contract(
+        "batch-mates-not-judged",
+        "if deployed > LEAK and deployed > _LEAKS_MORE * reference:",
+        "if False:",
+        "mates",
+        "padding",
+    ),
+    _in_contract(
+        "a-file-is-held-to-what-pytorch-does-not-keep",
+        "deployed > _LEAKS_MORE * reference",
+        "True",
+        "pytorch",
+    ),
     _in_case(
         "rows-of-padding-fail-a-case",
         "if part is None or whole.passed:",
@@ -205,6 +219,19 @@ FAULTS = (
         "return rank, -judged.verdict.usage",
         "first",
         "earliest",
+    ),
+    _rule(
+        "harness/judge/sizes.py",
+        "sizes-that-tell-nothing-are-said",
+        "if (least := min(fail)) > (most := max(agree)):",
+        "if (least := min(fail)) >= (most := max(agree)):",
+        "sizes",
+    ),
+    _in_case(
+        "general-words-win",
+        'return min(found, key=how_general, default="")',
+        'return found[0] if found else ""',
+        "pattern",
     ),
     _in_case(
         "module-blamed-for-what-is-before-it",

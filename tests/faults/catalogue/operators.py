@@ -3,11 +3,14 @@
 from functools import partial
 
 import numpy as np
+import onnx
 
 from tests.faults.catalogue.fault import in_graph
 from tests.faults.catalogue.graphs import (
     after,
     at,
+    before,
+    maker,
     outputs_swapped,
     reads,
     replaced,
@@ -18,6 +21,7 @@ from tests.faults.catalogue.graphs import (
     together,
 )
 from tests.faults.catalogue.texts import (
+    FROM_0_TO_1,
     ITEM_0_FOR_ALL,
     KEYS_RESHAPED,
     MASK_TIMES_INFINITY,
@@ -25,6 +29,8 @@ from tests.faults.catalogue.texts import (
     OUTSIDE_THE_ROOT,
     QUICK_GELU,
     RELU,
+    SCALED_A_LITTLE,
+    SCALED_TWICE,
     SMALLER,
     STATISTICS_IN_FLOAT16,
     TANH_GELU,
@@ -40,6 +46,19 @@ LN = "network.encoder.layers.1.layer_norm2.{}"
 
 def _heads_and_width_swapped(shape: np.ndarray) -> np.ndarray:
     return shape[[0, 1, 3, 2]]
+
+
+def _silu_of_a_scaled_value(model: onnx.ModelProto) -> str | None:
+    """Scale what both nodes of a SiLU read."""
+    sigmoid = maker(model, "silu_3").input[1]
+    before(sigmoid, SCALED_A_LITTLE)(model)
+    return before("silu_3", SCALED_A_LITTLE)(model)
+
+
+def _linear_of_a_scaled_value(model: onnx.ModelProto) -> str | None:
+    """Scale what the product of a linear layer reads, and not its bias."""
+    before(maker(model, "linear_4").input[0], SCALED_A_LITTLE)(model)
+    return "linear_4"
 
 
 ACTIVATIONS = (
@@ -73,6 +92,29 @@ ACTIVATIONS = (
     ),
     _in_decoder(
         "silu-as-relu", replaced("silu_3", RELU, x="group_norm_4"), "SiLU", "ReLU"
+    ),
+)
+
+IN_FRONT = (
+    _in_decoder(
+        "latents-scaled-twice",
+        before("conv2d", SCALED_TWICE),
+        "its input is 5.49 (1/0.18215) times",
+    ),
+    _in_encoder(
+        "picture-from-0-to-1",
+        before("conv2d", FROM_0_TO_1),
+        "its input is 0.5 times PyTorch's, and +0.5 off",
+    ),
+    _in_decoder(
+        "activation-of-a-scaled-value",
+        _silu_of_a_scaled_value,
+        "its input is 1.1 (1/0.90909) times",
+    ),
+    _in_text(
+        "linear-of-a-scaled-value",
+        _linear_of_a_scaled_value,
+        "its input is 1.1 (1/0.90909) times",
     ),
 )
 
@@ -254,4 +296,4 @@ ATTENTION = (
     ),
 )
 
-FAULTS = (*ACTIVATIONS, *NORMS, *ATTENTION)
+FAULTS = (*IN_FRONT, *ACTIVATIONS, *NORMS, *ATTENTION)

@@ -153,3 +153,11 @@ OUTSIDE_THE_ROOT = """
     safe = Add(deviation, e)
     out = Div(centred, safe)
 """
+SCALED_TWICE = "f = Constant<value_float=0.18215>() out = Div(given, f)"
+SCALED_A_LITTLE = "f = Constant<value_float=1.1>() out = Mul(given, f)"
+FROM_0_TO_1 = """
+    one = Constant<value_float=1.0>()
+    half = Constant<value_float=0.5>()
+    more = Add(given, one)
+    out = Mul(more, half)
+"""

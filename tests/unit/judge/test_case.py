@@ -326,9 +326,31 @@ def test_a_pattern_that_is_another_one_in_another_sample_is_not_said(judged):
     assert judged(record(replace(one, looks=said), apart)).looks == ""
 
 
-def test_a_pattern_of_the_layer_is_better_than_noise_of_the_operator(judged):
-    noise = "spread like noise, 1.0e-03 of the values: more than float32 rounds"
+@pytest.mark.parametrize(
+    "general",
+    [
+        "spread like noise, 1.0e-03 of the values: more than float32 rounds",
+        "its weight is PyTorch's but for 1.0e-03 of it: weights of fewer bits",
+        "each of 20 parts is scaled by its own factor, 0.9 to 1.1",
+    ],
+)
+def test_a_pattern_of_the_layer_is_better_than_a_general_one_of_the_operator(
+    judged, general
+):
     layer = replace(row("a", 90), looks="values are cut off at 3")
-    alone = replace(row("a", 90, what=ISOLATED), looks=noise)
+    alone = replace(row("a", 90, what=ISOLATED), looks=general)
 
     assert judged(record(layer, alone)).looks == "values are cut off at 3"
+
+
+@pytest.mark.parametrize(
+    ("foreign", "words"),
+    [
+        ({**TAKEN, "by": "itself"}, "every value is the reference's, rounded to"),
+        (TAKEN, "every value is PyTorch's, rounded to"),
+    ],
+)
+def test_pytorch_is_named_only_where_a_case_has_it(judged, foreign, words):
+    off = replace(row("a", 90), looks="every value is PyTorch's, rounded to float16")
+
+    assert judged(record(off, foreign=foreign)).looks == f"{words} float16"

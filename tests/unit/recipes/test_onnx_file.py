@@ -68,3 +68,42 @@ def test_more_items_than_classes_begin_again(component):
 
 def test_a_lone_number_is_a_timestep(component):
     assert drawn(component, index=3)["scale"] == 999
+
+
+CACHE = ("batch", 2, "past_sequence_length", 8)
+
+
+@pytest.mark.parametrize("tokens", [1, "sequence_length"])
+@pytest.mark.parametrize("named", ["sum", "total"])
+def test_a_decoders_mask_covers_the_cache_and_the_new_tokens(tmp_path, tokens, named):
+    total = f"past_sequence_length + {tokens}" if named == "sum" else "total"
+    axes = {
+        "input_ids": ["batch", tokens],
+        "attention_mask": ["batch", total],
+        "past_key_values.0.key": list(CACHE),
+    }
+    path = tmp_path / "decoder.onnx"
+    save_with(path, axes)
+    part = describe("decoder", "given", Source(path=path))
+    sizes = {"batch": 2, "past_sequence_length": 9, "sequence_length": 3}
+    symbols = {symbol for spec in part.inputs for symbol in spec.symbols}
+    found = {spec.name: spec.bind(sizes) for spec in part.inputs}
+
+    assert found["attention_mask"] == (2, 9 + (tokens if tokens == 1 else 3))
+    assert symbols <= set(sizes)
+
+
+def save_with(path, axes):
+    """Write a file that takes inputs of these axes."""
+    kinds = {"past_key_values.0.key": onnx.TensorProto.FLOAT}
+    given = [
+        onnx.helper.make_tensor_value_info(
+            name, kinds.get(name, onnx.TensorProto.INT64), shape
+        )
+        for name, shape in axes.items()
+    ]
+    made = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.INT64, None)
+    node = onnx.helper.make_node("Identity", ["input_ids"], ["y"])
+    graph = onnx.helper.make_graph([node], "g", given, [made])
+    opset = [onnx.helper.make_opsetid("", 17)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=8), path)

@@ -9,6 +9,7 @@ from pathlib import Path
 import huggingface_hub
 import pytest
 
+from harness.core.case import PROFILES
 from harness.core.errors import SuiteError
 from harness.suite.suite import load_suite
 from tests.places import DIGITS, FIXTURES, ROOT
@@ -87,6 +88,21 @@ def test_realistic_samples_go_round_the_shapes(load):
         ("realistic-2", 16),
     ]
     assert [sample.layers for sample in samples] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "profiles"),
+    [
+        ("unet/onnxruntime/fp32", {*PROFILES}),
+        ("unet/onnxruntime/fp16", {"realistic"}),
+        ("unet/mnn/fp32", {*PROFILES}),
+    ],
+)
+def test_without_profiles_a_suite_has_those_that_init_writes(load, name, profiles):
+    suite = load(changed('profiles = ["realistic", "boundary"]\n', ""))
+    drawn = {sample.profile for sample in case(suite, name).samples}
+
+    assert drawn == profiles
 
 
 def test_other_profiles_take_the_widest_batch_whose_layers_are_compared(load):

@@ -24,6 +24,7 @@ from harness.judge.contract import (
 from harness.measure.sensitivity import (
     APART,
     Asked,
+    beside,
     distance,
     effects,
     effects_of,
@@ -534,3 +535,80 @@ def test_a_name_that_says_no_bits_of_weights_promises_none(variant, bits):
 
     assert without_effect(one) is None
     assert stored_words(one) == ""
+
+
+class Apart(torch.nn.Module):
+    """Each item by itself."""
+
+    def forward(self, x):
+        return torch.tanh(x) / x.abs().amax(1, keepdim=True)
+
+
+class Together(torch.nn.Module):
+    """All items in the scale of the largest."""
+
+    def forward(self, x):
+        return torch.tanh(x) / x.abs().amax()
+
+
+ONE = nets.component("one", {"x": ("batch", 4)})
+
+
+def asked_of(module, folder, pair=(("batch", 3),)):
+    def build(path):
+        return ask(run_of_module(module, ONE, "cpu"), ONE, (("batch", 1),), path, pair)
+
+    return Store(root=folder).make("asked", {"module": type(module).__name__}, build)
+
+
+@pytest.mark.parametrize(
+    ("reference", "file", "moves"),
+    [
+        (Apart, Apart, (False, False)),
+        (Apart, Together, (False, True)),
+        (Together, Together, (True, True)),
+    ],
+)
+def test_an_item_is_run_beside_others_and_beside_itself(
+    tmp_path, reference, file, moves
+):
+    asked = asked_of(reference(), tmp_path)
+    run = run_of_module(file(), ONE, "cpu")
+    feeds = [Asked.load(asked).base]
+    found = ask_file(run, ONE, feeds, run(feeds[0]), asked)["beside"]["batch mates"]
+
+    assert (found["reference"] > 1e-3, found["deployed"] > 1e-3) == moves
+
+
+def test_without_a_batch_of_two_nothing_is_asked_of_it(tmp_path):
+    asked = asked_of(Apart(), tmp_path, pair=())
+    run = run_of_module(Together(), ONE, "cpu")
+    feeds = [Asked.load(asked).base]
+
+    assert ask_file(run, ONE, feeds, run(feeds[0]), asked)["beside"] == {}
+
+
+class Reads(torch.nn.Module):
+    """A mean over the words, or over the padding too."""
+
+    def __init__(self, *, everything):
+        super().__init__()
+        self.everything = everything
+
+    def forward(self, ids, mask):
+        weight = torch.ones_like(mask) if self.everything else mask
+        return (ids * weight).sum(1, keepdim=True) / weight.sum(1, keepdim=True)
+
+
+@pytest.mark.parametrize("everything", [False, True])
+def test_other_values_stand_at_padding(everything):
+    axes: tuple[int | str, ...] = ("batch", "tokens")
+    part = nets.component("reads", {"x": axes, "mask": axes})
+    mask = np.array([[1, 1, 0, 0], [1, 0, 0, 0]], dtype=np.float32)
+    x, spec = part.inputs[0], replace(part.inputs[1], draw="mask")
+    part = replace(part, inputs=(x, spec))
+    value = np.arange(8, dtype=np.float32).reshape(2, 4)
+    run = run_of_module(Reads(everything=everything), part, "cpu")
+    found = beside(run, part, {"x": value, "mask": mask})
+
+    assert (found["padding"] > 1e-3) is everything

@@ -123,3 +123,22 @@ def test_an_operator_that_the_file_lacks_is_skipped_to_the_value_before_it(opera
     assert (place, name) == ("tanh", "linear")
     assert np.array_equal(value, MADE)
     assert [*found.of(NAMED["linear"]).skipped()] == []
+
+
+def test_the_only_input_has_the_wrappers_name_in_a_program(operands):
+    found = operands()
+    first = probe("first", "linear", [("input", "tensor"), ("weight", "network.w")])
+    later = probe(
+        "later", "linear", [("input", "hidden"), ("other", "lifted_tensor_0")]
+    )
+    alone = Operands(
+        found.trace, (NAMED["hidden"], first, later), {"y": HIDDEN}, found.path
+    )
+
+    assert alone.of(later).tensor("other") is None
+    hidden = probe("hidden", "mul", [("self", "tensor")])
+    alone = Operands(found.trace, (hidden, first, later), {"y": HIDDEN}, found.path)
+
+    (argument, *_, value), *_ = alone.of(first).arguments
+    assert argument == "input"
+    assert np.array_equal(value, HIDDEN)
