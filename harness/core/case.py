@@ -138,13 +138,9 @@ class TensorSpec:
         if self.dtype not in DTYPES:
             msg = f"{self.name}: dtype must be one of {DTYPES}, got {self.dtype!r}."
             raise SpecError(msg)
-        for size in self.shape:
-            if not _is_size(size):
-                msg = (
-                    f"{self.name}: the size of an axis must be a whole number or a "
-                    f"symbol, got {size!r:.60}."
-                )
-                raise SpecError(msg)
+        if odd := [size for size in self.shape if not _is_size(size)]:
+            msg = f"{self.name}: {odd[0]!r:.60} is no size of an axis, nor a symbol."
+            raise SpecError(msg)
 
     @property
     def symbols(self) -> tuple[str, ...]:

@@ -63,6 +63,7 @@ class _Known(msgspec.Struct, kw_only=True, rename={"class_name": "_class_name"})
     cross_attention_dim: _Sizes = None
     attention_head_dim: _Sizes = None
     num_attention_heads: _Sizes = None
+    num_heads: _Sizes = None
     sample_size: _Sizes = None
     patch_size: _Sizes = None
     block_out_channels: _List | None = None
