@@ -246,7 +246,7 @@ def test_text_encoders_are_exported_as_they_are_deployed(bert):
     settings = deployed_as(bert)
 
     assert (settings.exporter, settings.opset) == ("torchscript", 14)
-    assert settings.dynamic == ("batch", "tokens")
+    assert settings.dynamic == ("batch", "tokens", "past")
 
 
 def test_sentences_go_through_the_tokenizer_padded_and_marked(bert):
