@@ -39,12 +39,12 @@ def taken_out(component: Component, feeds: Arrays) -> dict[str, Array]:
 
     An output has such rows if its first axes are those of a mask: ``[batch, tokens,
     width]`` has those of ``[batch, tokens]``. The array has the mask's axes and one of
-    size 1 for each further axis. An output that is left out has none, or has no other.
+    size 1 for each further axis. An output that is left out has no such rows.
     """
     found: dict[str, Array] = {}
     for spec in component.outputs:
         for axes, out in _masked(component, feeds):
-            if spec.shape[: len(axes)] == axes and out.any() and not out.all():
+            if spec.shape[: len(axes)] == axes and out.any():
                 found[spec.name] = out.reshape(
                     *out.shape, *(1 for _ in spec.shape[len(axes) :])
                 )

@@ -114,6 +114,8 @@ def _values(around: Around) -> dict[str, object]:
         "precision": case.device.precision,
         "threads": case.device.threads,
         **script.words(case.device, as_deployed=as_deployed),
+        # Of a runtime with several APIs, the one that ran: a script needs the same.
+        **({"api": ran["api"]} if "api" in ran else {}),
         # The error that float32 itself brings here, and what the script allows.
         "floor_rms": float(f"{floor:.6e}"),
         "allowed_rms": float(f"{allowed * floor:.6e}"),

@@ -1,5 +1,8 @@
 """Graphs whose branches or shapes depend on values: MNN runs them as modules."""
 
+import json
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +16,7 @@ from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.received import DamagedError
 from harness.core.runtime import runtime
+from harness.runtimes.mnn import RUNTIME
 from harness.runtimes.target.form import bundle_of
 from tests.unit import nets
 
@@ -224,3 +228,30 @@ def test_a_bundle_may_say_which_api_opens_a_file():
 def test_a_bundle_says_no_other_api():
     with pytest.raises(DamagedError, match="Invalid enum value"):
         bundle_of(bundle({"api": "interpreter"}), runtime("mnn"))
+
+
+ROWS_OF_A_MASK = """
+    <ir_version: 9, opset_import: ["" : 17]>
+    g (float[b, 8] x) => (float[n, 1] y) {
+        z = NonZero(x) t = Transpose<perm=[1,0]>(z) v = GatherND(x, t)
+        s = Constant<value = int64[2] {-1, 1}>() y = Reshape(v, s)
+    }
+"""
+
+
+def test_the_script_of_a_report_runs_what_a_session_cannot_by_the_other_api(tmp_path):
+    onnx.save(onnx.parser.parse_model(ROWS_OF_A_MASK), tmp_path / "model.onnx")
+    arguments = ["-f", "ONNX", "--modelFile", "model.onnx", "--MNNModel", "model.mnn"]
+    program = "import sys, MNN, _tools; _tools.mnnconvert(sys.argv)"
+    command = [sys.executable, "-c", program, *arguments, "--bizCode", "x"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    x = np.array([[0, 1, 0, 2, 0, 3, 0, 4]], np.float32)
+    np.savez(tmp_path / "inputs.npz", x)
+    np.save(tmp_path / "expected.npy", x[x != 0].reshape(-1, 1))
+    told = {"device": "cpu", "precision": "high", "threads": 1, "hints": []}
+    told |= {"inputs": ["x"], "output": "y", "api": "module"}
+    (tmp_path / "repro.json").write_text(json.dumps(told))
+    script = (RUNTIME.home / "repro.txt").read_text()
+    (tmp_path / "repro.py").write_text(f"{script}\nassert (actual == expected).all()")
+
+    subprocess.run([sys.executable, "repro.py"], cwd=tmp_path, check=True)
