@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from harness.core.case import TensorSpec
+from harness.core.errors import SpecError
 from harness.core.received import DamagedError, decode, leads_inside, read_bytes
 
 
@@ -39,3 +41,11 @@ def test_a_file_that_is_no_plain_file_or_too_large_is_not_read(tmp_path):
     (tmp_path / "large").write_bytes(b"12345")
     with pytest.raises(DamagedError, match="more than 4 bytes"):
         read_bytes(tmp_path / "large", most_bytes=4)
+
+
+@pytest.mark.parametrize("size", [None, [4, 8], 2.5])
+def test_a_shape_has_whole_numbers_and_symbols_alone(size):
+    with pytest.raises(
+        SpecError, match=r"^pooled: a size in .* is no number and no symbol"
+    ):
+        TensorSpec(name="pooled", shape=("batch", size))
