@@ -42,6 +42,12 @@ _NOT_BY_DYNAMO: Final = ("PixArtTransformer2DModel",)
 _TANH_GELU: Final = ("FluxTransformer2DModel", "SD3Transformer2DModel")
 """Transformers whose GELU has the tanh form, though their configurations do not say."""
 
+_ACTIVATIONS: Final = ("hidden_activation", "hidden_act", "activation_function")
+_TANH_FORMS: Final = {"gelu_pytorch_tanh", "gelu_new", "gelu_fast"}
+_TANH_MODELS: Final = ("gpt2", "gemma")
+"""Names that configurations of text models have for an activation, its values that are
+a GELU of the tanh form, and models that have it where nothing is said."""
+
 _FLOORS_A_VALUE: Final = 2 * 4.6e-3
 """Error in floors that a GroupNorm may have over one flat group, per value of it.
 
@@ -132,6 +138,11 @@ def _rounded(source: Source, names: Collection[str]) -> dict[str, dict[str, str]
         activation = read_config(source, "transformer").get("activation_fn")
         if activation == "gelu-approximate" or class_of(source) in _TANH_GELU:
             found["transformer"] = {"gelu": ""}
+    if is_encoder(source):
+        config = read_config(source, "")
+        said = {config.get(key) for key in _ACTIVATIONS}
+        if said & _TANH_FORMS or config.get("model_type") in _TANH_MODELS:
+            found |= {name: {"gelu": ""} for name in names}
     decoder = read_config(source, "vae") if "vae_decoder" in names else {}
     if decoder.get("_class_name") == "AutoencoderTiny":  # it limits its input by a tanh
         found["vae_decoder"] = {"after tanh": "", "tanh": "decoder"}

@@ -219,6 +219,17 @@ def test_an_operator_that_a_runtime_rounds_more_has_a_wider_bound(
     assert (rule.tolerance.floors != 16.0) is is_wider
 
 
+@pytest.mark.parametrize(("kind", "floors"), [("gpt2", 128.0), ("llama", 16.0)])
+def test_a_decoder_with_a_gelu_of_the_tanh_form_has_a_wider_bound(
+    kind, floors, tmp_path
+):
+    source = write_encoder(tmp_path / "checkpoint", kind)
+    suite = suite_of(source.path, tmp_path / "suite")
+    (case,) = (one for one in suite.cases if one.id == "default/mnn/fp32")
+
+    assert rule_of(suite, case).tolerance.floors == floors
+
+
 def test_pixart_goes_through_the_exporter_that_can(tmp_path):
     suite = suite_of(FIXTURES / "pixart", tmp_path)
     exports = {c.component.name: c.export for c in suite.cases}
