@@ -221,6 +221,9 @@ class Runtime:
             target. Empty for a runtime that runs only here.
         own_format: Its own file format, in which a foreign model may come; None if
             there is none.
+        values: ``module:function`` that gets the path of a deployed file and returns
+            the names of the values that its operators make; empty if a file keeps every
+            value of the exported graph.
         mixed: How the layers of one file get different numbers of bits; None if the
             runtime cannot do that.
         is_first: Whether `parity init` puts it into a first suite.
@@ -260,6 +263,7 @@ class Runtime:
     preload: tuple[str, ...] = ()
     driver: str = ""
     own_format: OwnFormat | None = None
+    values: str = ""
     mixed: Mixed | None = None
     is_first: bool = False
     first_bounds: Mapping[str, tuple[str, str]] = field(default_factory=dict)

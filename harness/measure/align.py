@@ -268,6 +268,7 @@ def coverage_of(
     outputs: Collection[str] = (),
     *,
     is_foreign: bool = False,
+    in_file: Collection[str] | None = None,
     operators: int = 0,
 ) -> dict[str, Any]:
     """Count the computing operators that were compared in a run, as a record holds it.
@@ -275,7 +276,8 @@ def coverage_of(
     An operator counts as compared if its value was compared, or if all values that are
     computed directly from it count as compared. Those are values of the exported graph,
     or of the program where the graph does not have the operator. Of operators that the
-    runtime no longer ran, at most three count for four whose value was compared.
+    deployed file still has, or may still have, and whose value was not shown, at most
+    three count for four whose value was compared.
 
     Args:
         probes: Values of the program, in order.
@@ -285,6 +287,8 @@ def coverage_of(
         outputs: Outputs of the graph, which are compared in a check of their own.
         is_foreign: Whether somebody else exported the graph. A value without a
             counterpart is then no fault of a runtime, and is not counted at all.
+        in_file: Values that the operators of the deployed file make; None if the
+            runtime does not tell.
         operators: Number of nodes of the graph that compute something. A program
             without any computing operator is compared whole only if there is none: a
             module without submodules has none either.
@@ -309,9 +313,10 @@ def coverage_of(
     reached = [p for p in computing if p.onnx or not is_foreign]
     missing = tuple(p.name for p in reached if p.name not in counted)
     aligned = len(computing) - len(unmatched) - len(fused)
-    # A converter fuses two operators into a third. A runtime that shows only every
-    # second value has lost the others.
-    beyond = max(0, len(inside) - max(1, 3 * aligned // 4))
+    # What the file no longer has was fused into what it shows. A runtime that shows
+    # only every second value of what the file has, or may have, has lost the others.
+    hidden = [p for p in inside if in_file is None or p.onnx in in_file]
+    beyond = max(0, len(hidden) - max(1, 3 * aligned // 4))
     return {
         "computing": len(computing),
         "aligned": aligned,

@@ -6,7 +6,7 @@ This runs in a child process; only numbers come back.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.probes import Kind, Probe, load_probes
 from harness.core.record import LAYERS, OUTPUTS, READ, Row
+from harness.core.runtime import resolve, runtime
 from harness.engine.deployed import Deployed, Reading
 from harness.engine.host import report_progress
 from harness.measure.align import (
@@ -136,6 +137,7 @@ def run_candidate(
                         readers,
                         names.compared if names else outputs,
                         is_foreign=taken is not None and taken["by"] != ITSELF,
+                        in_file=_values_in(backend_name, path),
                         operators=computing_nodes(file.graph),
                     )
                 )
@@ -158,6 +160,14 @@ def _begun(reading: Reading) -> Trace:
     """Say whose inputs run now, and return the reference's values of them."""
     SAMPLE.set(reading.sample)
     return open_trace(reading.reference.path)
+
+
+def _values_in(backend: str, path: Path) -> Collection[str] | None:
+    """Return the values that a deployed file has; None if its runtime does not tell."""
+    told = runtime(backend).values
+    if not told:
+        return None
+    return {source_value(name) for name in resolve(told)(path)}
 
 
 def _least(

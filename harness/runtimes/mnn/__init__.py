@@ -86,6 +86,7 @@ RUNTIME = Runtime(
     distributions=("MNN",),
     order=1,
     driver=f"{__name__}.driver",
+    values=f"{__name__}.file:values_in",
     model=MODEL,
     weights=(WEIGHTS,),
     devices=("cpu", "opencl", "vulkan", "cuda", "metal"),

@@ -104,6 +104,19 @@ def operators(path: Path) -> list[Operator]:
     return _read(path, _operators)
 
 
+def values_in(path: Path) -> frozenset[str]:
+    """Return the names of the values that the operators of a file make.
+
+    A value of the exported graph that is not among them is computed inside another
+    operator. The insides of a branch or a loop are not read.
+
+    Raises:
+        ValueError: It is no ``.mnn`` file, or it is cut off.
+
+    """
+    return frozenset(name for one in operators(path) for name in one.makes)
+
+
 def _read(path: Path, what: Callable[[Table], T]) -> T:
     try:
         with (

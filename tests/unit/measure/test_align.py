@@ -302,14 +302,24 @@ def test_a_fused_value_counts_where_all_that_reads_it_was_compared(read_into, in
     assert coverage["missing"] == (() if inside else ("square",))
 
 
-def test_of_fused_values_at_most_three_count_for_four_compared_ones():
+@pytest.mark.parametrize(
+    ("in_file", "seen"),
+    [
+        pytest.param(None, 3, id="the-runtime-does-not-tell"),
+        pytest.param({f"v{at}" for at in range(9)}, 3, id="the-file-has-them"),
+        pytest.param({"v4", "v8"}, 9, id="the-file-has-them-no-more"),
+    ],
+)
+def test_of_values_that_a_file_may_have_three_count_for_four_compared_ones(
+    in_file, seen
+):
     names = [f"v{at}" for at in range(9)]
     probes = [probe(name, position=at, onnx=name) for at, name in enumerate(names)]
     read_into = {one: [two] for one, two in pairwise(names)}
 
-    coverage = coverage_of(probes, {"v4", "v8"}, read_into)
+    coverage = coverage_of(probes, {"v4", "v8"}, read_into, in_file=in_file)
 
-    assert (coverage["aligned"], coverage["seen"], coverage["reach"]) == (2, 3, 9)
+    assert (coverage["aligned"], coverage["seen"], coverage["reach"]) == (2, seen, 9)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,13 @@ from onnx.reference import ReferenceEvaluator
 from harness.core.case import Device
 from harness.measure.align import source_value
 from harness.runtimes.mnn import RUNTIME
-from harness.runtimes.mnn.file import Operator, lacking_mnn, operators, values_made
+from harness.runtimes.mnn.file import (
+    Operator,
+    lacking_mnn,
+    operators,
+    values_in,
+    values_made,
+)
 from tests.places import EXPORTED
 from tests.unit import nets
 
@@ -103,6 +109,13 @@ def test_an_operator_that_also_rectifies_is_known_by_what_it_makes(file):
     assert made["conv"] == "rectified"
     assert made["sum"] == "rectified_sum"
     assert made["linear__matmul_converted"] == "rectified_linear"
+
+
+def test_a_value_that_is_computed_inside_another_operator_is_not_in_the_file(file):
+    found = {source_value(name) for name in values_in(file)}
+
+    assert {"rectified", "rectified_sum", "rectified_linear", "silu"} <= found
+    assert not {"conv", "sum"} & found
 
 
 def test_an_operator_that_was_moved_before_a_change_of_layout_keeps_its_name(file):
