@@ -64,6 +64,14 @@ class _Known(msgspec.Struct, kw_only=True, rename={"class_name": "_class_name"})
     attention_head_dim: _Sizes = None
     num_attention_heads: _Sizes = None
     num_heads: _Sizes = None
+    num_key_value_heads: _Sizes = None
+    n_head: _Sizes = None
+    n_heads: _Sizes = None
+    head_dim: _Sizes = None
+    num_hidden_layers: _Layers | _List | None = None
+    num_layers: _Layers | _List | None = None
+    n_layer: _Layers | _List | None = None
+    n_layers: _Layers | _List | None = None
     sample_size: _Sizes = None
     patch_size: _Sizes = None
     block_out_channels: _List | None = None

@@ -416,8 +416,11 @@ def main() -> None:
     warnings.simplefilter("ignore")
     _quicken()
     place, kept = Path(asked.place), Path(asked.kept) if asked.kept else None
-    for name in ("in", "outside", "work"):
+    for name in ("in", "outside", "work", "here"):
         (place / name).mkdir(exist_ok=True)
+    # A bundle may let its runtime write where it runs.
+    sys.path.insert(0, str(ROOT))
+    os.chdir(place / "here")
     (place / "outside" / "there").write_text("as it was")
     said = (place / "said").open("w", encoding="utf-8", buffering=1)
     form = formats()[asked.name](Path(asked.healthy), place)

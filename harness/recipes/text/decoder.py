@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from harness.core.case import Component, Source, TensorSpec
 from harness.core.errors import SuiteError
 from harness.recipes.checkpoint import option, read_config
+from harness.recipes.configuration import Config
 from harness.recipes.text import encoder
 from harness.recipes.text.sample_texts import SENTENCES, tokenised
 from harness.recipes.text.tasks import TextTask
@@ -83,17 +84,17 @@ def unfit(source: Source, sizes: Sizes) -> tuple[str, str]:
     return "past", f"it has {most:,} positions, so at most {most - 1:,} tokens before"
 
 
-def _cache_of(config: Any) -> tuple[int, int, int]:
+def _cache_of(config: Config) -> tuple[int, int, int]:
     """Return the number of layers, of heads, and the size of a key."""
     layers, every = _first(config, _LAYERS), _first(config, _HEADS[1:])
-    width = config.get("head_dim") or encoder.width_in(config) // every
-    return layers, int(config.get(_HEADS[0]) or every), int(width)
+    width = config.whole("head_dim", 0) or encoder.width_in(config) // every
+    return layers, config.whole(_HEADS[0], every), width
 
 
-def _first(config: Any, names: tuple[str, ...]) -> int:
+def _first(config: Config, names: tuple[str, ...]) -> int:
     for name in names:
         if config.get(name):
-            return int(config[name])
+            return config.whole(name)
     raise KeyError(names[0])  # `describe` makes the message
 
 

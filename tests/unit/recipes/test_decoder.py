@@ -1,5 +1,7 @@
 """A decoder's step with a cache, against the same decoder without one."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -106,3 +108,24 @@ def test_a_file_with_a_cache_is_known_to_be_of_the_step(tmp_path):
     step, other = part(tmp_path), part(tmp_path, "default")
 
     assert whose_file(other, step.inputs, step.outputs) == STEP
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"num_hidden_layers": [2, 2]},
+        {"num_hidden_layers": 2**31 - 1},
+        {"num_key_value_heads": [2, 2]},
+        {"num_key_value_heads": "many"},
+        {"head_dim": [8]},
+        {"hidden_size": [32]},
+    ],
+    ids=str,
+)
+def test_a_configuration_with_another_kind_of_number_is_refused(tmp_path, keys):
+    source = write_encoder(tmp_path, "llama", **KINDS["llama"], pad_token_id=0)
+    path = source.path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | keys))
+
+    with pytest.raises(SuiteError):
+        describe(STEP, STEP, source)
