@@ -18,8 +18,12 @@ def build(component, attention=""):
 @pytest.fixture
 def saying(store, tmp_path):  # noqa: ARG001  # whose place commands use
     """A project whose recipe prints a hostile text, and fails with it."""
-    project = Project(write_planted(tmp_path / "saying", {"net": {}}, ("onnxruntime",)))
-    project.add("planted.py", FAILS)
+    folder = write_planted(tmp_path / "saying", {"net": {}}, ("onnxruntime",))
+    project = Project(folder)
+    # A process reads a recipe once, so this one has a name of its own.
+    (folder / "planted.py").rename(folder / "saying.py")
+    project.change("parity.toml", 'recipe = "planted"', 'recipe = "saying"')
+    project.add("saying.py", FAILS)
     project.add("test_parity.py", TEST_FILE)
     return project
 
