@@ -7,7 +7,7 @@ differently there: a query that sees no key has no defined answer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -74,9 +74,21 @@ def other_padding(component: Component, feeds: Arrays) -> dict[str, Array] | Non
 def without(unread: Array, *values: Array) -> tuple[Array, ...]:
     """Return values with zeros where nobody reads them.
 
-    `unread` has booleans, and its shape is broadcast to that of each value.
+    `unread` has booleans, and its shape is broadcast to that of each value. A value of
+    another shape stays: a file may declare axes that its output does not have.
     """
-    return tuple(np.where(unread, np.zeros((), value.dtype), value) for value in values)
+    return tuple(
+        np.where(unread, np.zeros((), value.dtype), value)
+        if _covers(unread.shape, value.shape)
+        else value
+        for value in values
+    )
+
+
+def _covers(rows: Sequence[int], shape: Sequence[int]) -> bool:
+    return len(rows) == len(shape) and all(
+        row in {1, size} for row, size in zip(rows, shape, strict=True)
+    )
 
 
 def _masked(

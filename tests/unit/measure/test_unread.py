@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.core.case import Component, Source, TensorSpec
-from harness.measure.unread import is_mask, other_padding, taken_out
+from harness.measure.unread import is_mask, other_padding, taken_out, without
 
 IDS = TensorSpec(
     name="input_ids", shape=("batch", "tokens"), dtype="int32", draw="tokens"
@@ -104,3 +104,11 @@ def test_padding_of_states_changes_too():
     assert changed is not None
 
     assert np.array_equal((changed["x"] != given["x"]).all(-1), LEFT == 0)
+
+
+def test_a_value_without_the_axes_that_a_file_declares_is_read_whole():
+    unread = np.array([[False, True, True], [False, False, True]])
+    pooled, tokens = np.ones((2, 8), np.float32), np.ones((2, 3), np.float32)
+
+    assert without(unread, pooled)[0].sum() == 16
+    assert without(unread, tokens)[0].sum() == 3
