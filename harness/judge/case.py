@@ -30,7 +30,12 @@ from harness.core.record import (
 )
 from harness.core.text import count, cut, few, in_floors, operator
 from harness.judge import known_gaps
-from harness.judge.contract import contract_breach, stored_words, without_effect
+from harness.judge.contract import (
+    contract_breach,
+    leaks,
+    stored_words,
+    without_effect,
+)
 from harness.judge.distribution import Conclusion, pair_words, verdict_of
 from harness.judge.foreign import (
     NO_LAYERS,
@@ -280,6 +285,11 @@ def judge_case(
             # It counts, however small its effect is.
             reason = f"{told[1]}; {reason}" if failing else told[1]
             found, first, inputs = told[0], None, ()
+        elif leak := leaks(record):
+            # Numbers that are wrong in the suite's own samples say more.
+            reason = f"{reason}; {leak}" if failing else leak
+            found = found if failing else Outcome.UNSTEADY
+            first, inputs = (first, inputs) if failing else (None, ())
     words = [*own_words([judged.row for judged in rows], of_pytorch)]
     unsaid = [text for text in words if text.removeprefix("off by ") not in reason]
     refused = refusals(record) if what in JUDGED_WITHIN else ()

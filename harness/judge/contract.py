@@ -52,13 +52,23 @@ def contract_breach(record: CaseRecord) -> tuple[Outcome, str] | None:
                 f"differs by up to {file['repeated']:.3e}; a buffer is reused or not "
                 "filled: try threads = 1, and `parity repro` for a report upstream"
             )
-        leaks = [*_leaks(file)]
-        if leaks and not _few_bits(record):
-            return Outcome.UNSTEADY, (
-                f"{_said_leak(leaks)}: the file computes something over the whole "
+    return None
+
+
+def leaks(record: CaseRecord) -> str:
+    """Return a message about an answer that depends on batch mates or padding.
+
+    It is empty for a file that computes with integers, where it is only a note. A file
+    that has it fails as `UNSTEADY`, unless its numbers are out of tolerance as well.
+    """
+    for file in record.contract:
+        found = [*_leaks(file)]
+        if found and not _few_bits(record):
+            return (
+                f"{_said_leak(found)}: the file computes something over the whole "
                 "batch, or over padding; compare it with the other exporter's"
             )
-    return None
+    return ""
 
 
 def _leaks(file: Mapping[str, Any]) -> Iterator[tuple[str, float, float]]:
@@ -182,10 +192,10 @@ def beside_notes(
             for what, moved in file.get("beside", {}).items():
                 if moved["reference"] > LEAK:
                     own.setdefault((record.component, what), moved["reference"])
-            leaks = [*_leaks(file)]
-            if leaks and _few_bits(record):
+            found = [*_leaks(file)]
+            if found and _few_bits(record):
                 yield (
-                    f"{names[record.key]}: {_said_leak(leaks)}; the scale of its "
+                    f"{names[record.key]}: {_said_leak(found)}; the scale of its "
                     "integers is that of the whole batch"
                 )
     for (component, what), moved in own.items():
