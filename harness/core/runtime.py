@@ -9,6 +9,7 @@ framework. The folder also has the modules that a worker process imports:
              notes about it.
 ``repro``    ``words(device, as_deployed)``, which returns what the script
              ``repro.txt`` in the same folder reads of ``repro.json``, as JSON values.
+             One of its APIs may have a script of its own, ``repro_API.txt``.
 ``doctor``   ``remedy(device)``, which returns advice on how to make a device work on
              this machine; optional.
 

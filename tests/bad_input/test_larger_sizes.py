@@ -75,5 +75,5 @@ def test_a_network_that_is_wrong_above_the_traced_size_alone_fails(run, name, ba
     project, ended = run
 
     assert ended.code == 1
-    assert project.outcomes()[f"{name}/{backend}/fp32/layers"] == "within"
+    assert project.outcomes()[f"{name}/{backend}/fp32/layers"] == "exceeds"
     assert project.outcomes()[f"{name}/{backend}/fp32/outputs"] == "exceeds"

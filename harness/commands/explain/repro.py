@@ -67,9 +67,16 @@ def fill(
     values = {**said, "inputs": list(arrays), **_values(around)}
     text = msgspec.json.format(msgspec.json.encode(values), indent=1)
     (folder / VALUES).write_bytes(text + b"\n")
-    parts = (runtime(case.backend).home / "repro.txt", _END)
+    parts = (_script(case.backend, str(values.get("api", ""))), _END)
     script = "".join(part.read_text(encoding="utf-8") for part in parts)
     (folder / SCRIPT).write_text(script, encoding="utf-8")
+
+
+def _script(backend: str, api: str) -> Path:
+    """Return the file with the text that runs a model by one of a runtime's APIs."""
+    home = runtime(backend).home
+    own = home / f"repro_{api}.txt"
+    return own if own.is_file() else home / "repro.txt"
 
 
 def about_pytorch(around: Around) -> dict[str, str]:

@@ -251,7 +251,7 @@ def test_the_script_of_a_report_runs_what_a_session_cannot_by_the_other_api(tmp_
     told = {"device": "cpu", "precision": "high", "threads": 1, "hints": []}
     told |= {"inputs": ["x"], "output": "y", "api": "module"}
     (tmp_path / "repro.json").write_text(json.dumps(told))
-    script = (RUNTIME.home / "repro.txt").read_text()
+    script = (RUNTIME.home / "repro_module.txt").read_text()
     (tmp_path / "repro.py").write_text(f"{script}\nassert (actual == expected).all()")
 
     subprocess.run([sys.executable, "repro.py"], cwd=tmp_path, check=True)
