@@ -54,6 +54,7 @@ class _Known(msgspec.Struct, kw_only=True, rename={"class_name": "_class_name"})
     caption_channels: _Size | None = None
     norm_num_groups: _Size | None = None
     addition_time_embed_dim: _Size | None = None
+    time_cond_proj_dim: _Size | None = None
     projection_class_embeddings_input_dim: _Size | None = None
     joint_attention_dim: _Size | None = None
     pooled_projection_dim: _Size | None = None

@@ -22,6 +22,6 @@ def check(name, healthy, kept):
         f"draw {one.draw}: {one.kind}: {one.where}\n{one.words}"
         for one in result.findings
     ]
-    assert told == [], f"seed {SEED}"
+    assert not told, "\n\n".join([f"seed {SEED}", *told])
     # A reader that refuses all files hides what comes behind it.
     assert result.sound, f"none of {result.calls:,} files was answered"

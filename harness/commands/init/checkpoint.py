@@ -140,8 +140,8 @@ def _rounded(source: Source, names: Collection[str]) -> dict[str, dict[str, str]
             found["transformer"] = {"gelu": ""}
     if is_encoder(source):
         config = read_config(source, "")
-        said = {config.get(key) for key in _ACTIVATIONS}
-        if said & _TANH_FORMS or config.get("model_type") in _TANH_MODELS:
+        said = {str(config.get(key)) for key in _ACTIVATIONS}
+        if said & _TANH_FORMS or str(config.get("model_type")) in _TANH_MODELS:
             found |= {name: {"gelu": ""} for name in names}
     decoder = read_config(source, "vae") if "vae_decoder" in names else {}
     if decoder.get("_class_name") == "AutoencoderTiny":  # it limits its input by a tanh
