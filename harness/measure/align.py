@@ -277,7 +277,7 @@ def coverage_of(
     computed directly from it count as compared. Those are values of the exported graph,
     or of the program where the graph does not have the operator. Of operators that the
     deployed file still has, or may still have, and whose value was not shown, at most
-    three count for four whose value was compared.
+    four count for five whose value was compared.
 
     Args:
         probes: Values of the program, in order.
@@ -316,7 +316,7 @@ def coverage_of(
     # What the file no longer has was fused into what it shows. A runtime that shows
     # only every second value of what the file has, or may have, has lost the others.
     hidden = [p for p in inside if in_file is None or p.onnx in in_file]
-    beyond = max(0, len(hidden) - max(1, 3 * aligned // 4))
+    beyond = max(0, len(hidden) - max(1, 4 * aligned // 5))
     return {
         "computing": len(computing),
         "aligned": aligned,

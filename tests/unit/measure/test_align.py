@@ -310,7 +310,7 @@ def test_a_fused_value_counts_where_all_that_reads_it_was_compared(read_into, in
         pytest.param({"v4", "v8"}, 9, id="the-file-has-them-no-more"),
     ],
 )
-def test_of_values_that_a_file_may_have_three_count_for_four_compared_ones(
+def test_of_values_that_a_file_may_have_four_count_for_five_compared_ones(
     in_file, seen
 ):
     names = [f"v{at}" for at in range(9)]
