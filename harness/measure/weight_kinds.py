@@ -73,9 +73,10 @@ class Difference:
 def difference(expected: np.ndarray, actual: np.ndarray) -> Difference:
     """Return how a stored weight differs.
 
-    Both are float32, of the same shape and orientation, and must differ. Numbers that
-    are not finite in both are left out.
+    Both are float32, of the same shape and orientation, and must differ. One number may
+    have no axis on one side. Numbers that are not finite in both are left out.
     """
+    expected, actual = np.atleast_1d(expected), np.atleast_1d(actual)
     finite = np.isfinite(expected) & np.isfinite(actual)
     if not finite.all():
         same = (expected == actual) | (np.isnan(expected) & np.isnan(actual))

@@ -574,3 +574,9 @@ def test_what_a_part_computes_from_its_weight_alone_is_no_other_weight(
     found = check_graph(module, (), tmp_path / MODEL)
 
     assert found["differing"] == differing
+
+
+def test_a_number_without_axes_differs_from_one_with_an_axis_in_words():
+    found = difference(np.array(0.5, np.float32), np.array([0.25], np.float32))
+
+    assert found.words == "it is 0.5 times PyTorch's"
