@@ -49,6 +49,15 @@ class Sides:
     outputs: tuple[Port, ...]
 
 
+_BATCH = "batch"
+"""A part of the name of a batch axis; foreign files name it ``batch_size``."""
+
+
+def is_batch(symbol: str) -> bool:
+    """Whether an axis is one of items, by its name."""
+    return _BATCH in symbol.lower()
+
+
 def breach(
     component: Component,
     settings: ExportSettings | None,

@@ -200,11 +200,12 @@ def _header(model: onnx.ModelProto) -> Header:
         ),
         rows=_rows_looked_up(graph, [port.name for port in inputs]),
         external=external,
-        opset=_opset(model),
+        opset=opset_of(model),
     )
 
 
-def _opset(model: onnx.ModelProto) -> int:
+def opset_of(model: onnx.ModelProto) -> int:
+    """Return the opset of ONNX's own operators in a file; 0 if it declares none."""
     domains = ("", "ai.onnx")
     declared = [one.version for one in model.opset_import if one.domain in domains]
     return max(declared, default=0)
@@ -215,7 +216,7 @@ def _refuse_newer(path: Path, model: onnx.ModelProto) -> None:
     import onnx
 
     for what, said, newest in (
-        ("opset", _opset(model), onnx.defs.onnx_opset_version()),
+        ("opset", opset_of(model), onnx.defs.onnx_opset_version()),
         ("IR version", model.ir_version, onnx.IR_VERSION),
     ):
         if said > newest:

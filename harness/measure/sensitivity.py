@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.core.case import Component, TensorSpec
+from harness.core.contract import is_batch
 from harness.core.entry import Entry
 from harness.measure.named_arrays import save_arrays
 from harness.measure.trace import arrays_of
@@ -204,7 +205,7 @@ def _quietest(values: Sequence[npt.NDArray[Any]]) -> int:
 
 def _is_batched(spec: TensorSpec) -> bool:
     first = spec.shape[0] if spec.shape else 0
-    return isinstance(first, str) and "batch" in first.lower()
+    return isinstance(first, str) and is_batch(first)
 
 
 def _read_of(

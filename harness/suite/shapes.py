@@ -14,6 +14,7 @@ from itertools import count, zip_longest
 from math import prod
 
 from harness.core.case import GIVEN, Case, Component, Sample
+from harness.core.contract import is_batch
 from harness.core.errors import SuiteError
 from harness.core.memory import installed_bytes
 from harness.recipes import RECIPES, recipe_module
@@ -29,9 +30,6 @@ FEWEST = 3
 
 _SHARE = 4
 """A larger size may take at most this fraction (one in so many) of all memory."""
-
-BATCH = "batch"
-"""A part of the name of a batch axis; foreign files name it ``batch_size``."""
 
 _BATCHES = (1, 2, 3, 4, 5)
 _PICTURE = 4
@@ -73,7 +71,7 @@ def not_above(case: Case, ran: Sequence[Sample]) -> tuple[str, ...]:
         f"{symbol} above {most}"
         for symbol, most in top.items()
         if symbol in case.export.dynamic
-        and not _is_batch(symbol)
+        and not is_batch(symbol)
         and not any(dict(sample.shapes)[symbol] > most for sample in ran)
     )
 
@@ -114,14 +112,14 @@ def _more(case: Case, inputs: InputsTable) -> Iterator[tuple[Sample, bool]]:
     if not inputs.more_sizes or (foreign is not None and foreign.onnx is None):
         return
     smallest = min(bound, key=lambda sizes: prod(sizes.values()))
-    sides = [symbol for symbol in symbols if not _is_batch(symbol)]
+    sides = [symbol for symbol in symbols if not is_batch(symbol)]
     missing = {
         symbol: _sizes(case.component, symbol, given[symbol], steps[symbol], sides)
         for symbol in sides
     }
     rows = max(map(len, missing.values()), default=0)
     for symbol in symbols:
-        if _is_batch(symbol):
+        if is_batch(symbol):
             batches = [size for size in _BATCHES if size not in given[symbol]]
             # The largest size is used with the smallest batch.
             missing[symbol] = [None] * (rows - len(batches)) + batches
@@ -168,10 +166,10 @@ def _separate(
     used = {
         size
         for symbol, size in smallest.items()
-        if symbol not in changed and not _is_batch(symbol)
+        if symbol not in changed and not is_batch(symbol)
     }
     for symbol, size in changed.items():
-        if not _is_batch(symbol):
+        if not is_batch(symbol):
             free = next(at for at in count(size, steps[symbol]) if at not in used)
             changed[symbol] = free
             used.add(free)
@@ -187,7 +185,7 @@ def _parts(
 
     Sizes that the network does not take are left out.
     """
-    batch = {symbol: size for symbol, size in changed.items() if _is_batch(symbol)}
+    batch = {symbol: size for symbol, size in changed.items() if is_batch(symbol)}
     sides = {symbol: size for symbol, size in changed.items() if symbol not in batch}
     together = {**smallest, **changed}
     parts: list[Mapping[str, int]] = [part for part in (sides, batch) if part]
@@ -195,10 +193,6 @@ def _parts(
     if fits and not _unfit(component, together)[0]:
         parts = [changed]
     return [part for part in parts if not _unfit(component, {**smallest, **part})[0]]
-
-
-def _is_batch(symbol: str) -> bool:
-    return BATCH in symbol.lower()
 
 
 def _sizes(
@@ -253,7 +247,7 @@ def _may_be_refused(component: Component, symbol: str) -> bool:
         return False
     sides = (s.symbols for s in component.inputs if len(s.shape) == _PICTURE)
     said = _multiples(component) is not None or symbol in {s for x in sides for s in x}
-    return not (said or _is_batch(symbol))
+    return not (said or is_batch(symbol))
 
 
 def _multiples(component: Component) -> Mapping[str, int] | None:
@@ -267,7 +261,7 @@ def _multiples(component: Component) -> Mapping[str, int] | None:
 
 def _step(symbol: str, given: Sequence[int], known: Mapping[str, int] | None) -> int:
     """Return the number that a size must be a multiple of, by recipe or given sizes."""
-    if _is_batch(symbol):
+    if is_batch(symbol):
         return 1
     if known is not None:
         return known.get(symbol, 1)

@@ -121,7 +121,15 @@ def run_candidate(
                 contract.append(ask_file(session.run, has, given, first, file.asked))
             # After the session: the runtime must be the one to refuse an invalid file.
             watches = any(reading.layers for reading in file.readings)
-            readers = read_into(file.graph) if watches else {}
+            readers, computing, in_file = (
+                (
+                    read_into(file.graph),
+                    computing_nodes(file.graph),
+                    _values_in(backend_name, path),
+                )
+                if watches
+                else ({}, 0, None)
+            )
             for reading, feeds in zip(file.readings, given, strict=True):
                 if not reading.layers:
                     continue
@@ -137,8 +145,8 @@ def run_candidate(
                         readers,
                         names.compared if names else outputs,
                         is_foreign=taken is not None and taken["by"] != ITSELF,
-                        in_file=_values_in(backend_name, path),
-                        operators=computing_nodes(file.graph),
+                        in_file=in_file,
+                        operators=computing,
                     )
                 )
                 observer[reading.sample] = _gap(

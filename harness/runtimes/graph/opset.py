@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import onnx
 
+from harness.core.onnx_header import opset_of
+
 if TYPE_CHECKING:
     from onnx.defs import OpSchema
 
@@ -40,13 +42,6 @@ def another_opset(model: onnx.ModelProto) -> str:
         what = _lacks(there[-1], node) if there else ""
         return _words(node, what, said, _last_of(schemas, of), newer=newer)
     return ""
-
-
-def opset_of(model: onnx.ModelProto) -> int:
-    """Return the opset of ONNX's own operators in a file; 0 if it declares none."""
-    return next(
-        (i.version for i in model.opset_import if i.domain in {"", "ai.onnx"}), 0
-    )
 
 
 def _words(

@@ -17,6 +17,7 @@ from harness.core.case import (
     Sample,
     smallest,
 )
+from harness.core.contract import is_batch
 from harness.core.entry import Entry
 from harness.core.errors import RefusedError, first_line
 from harness.engine.host import report_progress
@@ -26,10 +27,6 @@ from harness.measure.named_arrays import save_arrays
 from harness.measure.sensitivity import Run
 from harness.recipes.inputs import draw
 from harness.runtimes.pytorch.contract import Sizes, ask
-
-
-def _is_batch(symbol: str) -> bool:
-    return "batch" in symbol.lower()
 
 
 @dataclass(eq=False)
@@ -119,10 +116,10 @@ class Stages(ABC):
         """Return sizes of a batch of two items or more; empty if there is none."""
         opened = self.settings.dynamic
         pair = {
-            symbol: max(size, 2) if _is_batch(symbol) and symbol in opened else size
+            symbol: max(size, 2) if is_batch(symbol) and symbol in opened else size
             for symbol, size in sizes
         }
-        if not any(_is_batch(symbol) and size > 1 for symbol, size in pair.items()):
+        if not any(is_batch(symbol) and size > 1 for symbol, size in pair.items()):
             return ()
         return tuple(pair.items())
 
