@@ -35,13 +35,16 @@ _PLACES = {  # event: which arguments are paths that change, and their folders' 
     "tempfile.mkdtemp": ((0, 9),),
 }
 _PROGRAMS = ("subprocess.Popen", "os.posix_spawn", "os.exec", "os.system")
-_INSTALLED = tuple(
-    os.path.realpath(place) + os.sep
-    for place in (
-        *(sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib")),
-        *(one for one in sys.path if one.endswith("site-packages")),
-        *(ROOT / "harness", ROOT / "tests"),
-    )
+_OWN = tuple(f"{os.path.realpath(ROOT / one)}{os.sep}" for one in ("harness", "tests"))
+_INSTALLED = (
+    *_OWN,
+    *(
+        os.path.realpath(place) + os.sep
+        for place in (
+            *(sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib")),
+            *(one for one in sys.path if one.endswith("site-packages")),
+        )
+    ),
 )
 # These unpickle what they wrote themselves.
 _OWN_PICKLES = ("numba/", "multiprocessing/", "concurrent/")
@@ -141,8 +144,9 @@ def _code(seen: Seen, code: object) -> None:
     if os.path.realpath(name).startswith(_INSTALLED):
         return
     # Dataclasses, enums and templates are made of text by the libraries themselves.
+    # These may be installed below ROOT too, in an environment of tox.
     caller = next(iter(_callers()), "")
-    if name.startswith("<") and not caller.startswith(str(ROOT)):
+    if name.startswith("<") and not os.path.realpath(caller).startswith(_OWN):
         return
     seen.strange.append(f"code of {name!r} is run by {caller!r}")
 
