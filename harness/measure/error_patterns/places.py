@@ -120,10 +120,7 @@ def items(e: Seen) -> str:
     wrong = np.flatnonzero(~right).tolist()
     if right[0] and not right[1:].any():
         rest = "the other is" if len(wrong) == 1 else f"the other {len(wrong)} are"
-        words = f"batch item 0 is right and {rest} not"
-        # One wild number in an item is no other item in its place.
-        most = (np.abs(e.error[1:]) > e.slight).mean() > _HALF
-        return f"{words}: one item is read for all" if most else words
+        return f"batch item 0 is right and {rest} not"
     return f"batch items {wrong} alone are off"
 
 

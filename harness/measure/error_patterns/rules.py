@@ -74,9 +74,6 @@ _MOVES = ("expand", "view", "reshape", "unsqueeze", "alias", "clone")
 _ROW = 8
 """Smallest number of values of a part from which its own factor is fitted."""
 
-_WEIGHTED = ("linear", "addmm", "conv", "embedding", "lstm", "gru")
-"""Parts of the names of operators, or kinds of modules, that have weights."""
-
 _OWN = 4
 """Smallest number of values of a channel from which a factor and an offset are
 fitted."""
@@ -315,7 +312,7 @@ def _sums(e: Seen) -> str:
     if "softmax" not in e.name or "log" in e.name:
         return ""
     if _adds_up(e.actual, -1):
-        return "softmax that adds up to 1: its argument was scaled or masked otherwise"
+        return "softmax that adds up to 1: of another argument"
     words = "softmax does not add up to 1 along the last axis"
     other = any(_adds_up(e.actual, axis) for axis in range(e.actual.ndim - 1))
     return f"{words}: another axis" if other else words
@@ -339,18 +336,10 @@ def _rounding(e: Seen) -> str:
     tiled = e.it is not None and weights_fit(e.it, e.expected, noise)
     if floors <= (_TILED if tiled else _SUMMED):
         return f"{share}: rounding, not a rule"
-    if not _has_weights(e):  # of outputs, the layers show which operator causes it
-        return f"{share}: more than float32 rounds"
     # An operator's input may be off by the rounding of earlier tiles.
     if floors <= _TILED and ("conv" in e.name or e.it is None):
-        return f"{share}: rounding by Winograd's tiles, or other weights"
-    return f"{share}: more than float32 rounds, so fewer bits or other weights"
-
-
-def _has_weights(e: Seen) -> bool:
-    """Whether the operator multiplies by weights of its own."""
-    held = e.it is not None and bool(e.it.weights)
-    return held or any(word in e.name for word in _WEIGHTED)
+        return f"{share}: more than float32 rounds, and no more than Winograd's tiles do"
+    return f"{share}: more than float32 rounds"
 
 
 def other_form(e: Seen) -> str:

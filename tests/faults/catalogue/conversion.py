@@ -134,7 +134,7 @@ FAULTS = (
         "int4-served-as-int8",
         _other,
         "SQNR",
-        also=("weights of fewer bits", "so fewer bits"),
+        also=("weights of fewer bits", "more than float32 rounds"),
         other="int4-weights",
         sealed=False,
         backends=MNN,

@@ -118,13 +118,8 @@ def test_float16_loses_what_is_beyond_its_range():
     ("floors", "op", "said", "not_said"),
     [
         (50, "aten.linear.default", "rounding, not a rule", "weights"),
-        (400, "aten.linear.default", "or other weights", "not a rule"),
-        (
-            400,
-            "aten.conv2d.default",
-            "Winograd's tiles, or other weights",
-            "not a rule",
-        ),
+        (400, "aten.linear.default", "no more than Winograd's tiles", "not a rule"),
+        (400, "aten.conv2d.default", "no more than Winograd's tiles", "weights"),
         (5e3, "aten.conv2d.default", "more than float32 rounds", "tiles"),
     ],
 )
@@ -141,8 +136,8 @@ def test_an_operator_on_right_inputs_rounds_less_than_what_comes_after_tiles():
     noisy = (X + RNG.normal(size=X.shape) * 400 * FLOOR).astype(np.float32)
 
     for it, said in (
-        (None, "by Winograd's tiles"),
-        (Operation(op="linear"), "more than"),
+        (None, "no more than Winograd's tiles"),
+        (Operation(op="linear"), "more than float32 rounds"),
     ):
         assert said in error_pattern(X, noisy, FLOOR, "aten.linear.default", it=it)
 
@@ -287,21 +282,14 @@ def test_a_factor_and_an_offset_are_found_together():
     assert found == "everything is 1.5 times what it should be, and +0.3 off"
 
 
-@pytest.mark.parametrize(
-    ("op", "weights"),
-    [
-        *(("aten.conv2d.default", True), ("Conv", True), ("Linear", True)),
-        *(("Gelu", False), ("aten.silu.default", False), ("Resize", False)),
-        ("aten.scaled_dot_product_attention.default", False),
-    ],
-)
-def test_only_an_operator_with_weights_has_other_weights(op, weights):
+@pytest.mark.parametrize("op", ["aten.conv2d.default", "Linear", "Gelu", "Resize"])
+def test_an_error_like_noise_has_no_cause_where_none_was_shown(op):
     actual = X * (1 + 1e-2 * RNG.normal(size=X.shape)).astype(np.float32)
 
     found = error_pattern(X, actual, FLOOR, op)
 
-    assert "spread like noise" in found
-    assert ("weights" in found) == weights
+    assert found.startswith("spread like noise")
+    assert found.endswith("more than float32 rounds")
 
 
 @pytest.mark.parametrize("op", ["Gelu", "GELU"])
