@@ -19,6 +19,7 @@ from harness.measure.error_patterns.observed import (
     MOST,
     Form,
     Operation,
+    halves_and_seconds,
     other_orders,
     wide,
 )
@@ -51,6 +52,7 @@ def forms(it: Operation, expected: np.ndarray, actual: np.ndarray) -> Iterator[F
     if made := _FORMS.get(it.op):
         yield from made(it, expected, actual)
     yield from _elsewhere(it, expected)
+    yield from it.mended(expected, actual)
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,22 +280,10 @@ def _slice_forms(
 ) -> Iterator[Form]:
     """Yield every second place for one half, and one half for every second place."""
     x = it.tensor("self", "input")
-    if x is None or x.ndim != expected.ndim:
-        return
-    axes = [axis for axis in range(x.ndim) if x.shape[axis] == 2 * expected.shape[axis]]
-    if len(axes) != 1 or x.size != 2 * expected.size:
-        return
-    (axis,) = axes
-    half = expected.shape[axis]
-    halves = [np.take(x, range(at, at + half), axis) for at in (0, half)]
-    seconds = [np.take(x, range(at, 2 * half, 2), axis) for at in (0, 1)]
-    for mine, others, words in (
-        (halves, seconds, "it takes every second place along axis {}, not one half"),
-        (seconds, halves, "it takes one half along axis {}, not every second place"),
-    ):
+    for mine, others, words in halves_and_seconds(x, expected.shape):
         if any(np.array_equal(made, expected) for made in mine):
             for made in others:
-                yield f"{words.format(axis)}: pairs of a rotary embedding", made
+                yield words, made
 
 
 def _write_forms(

@@ -70,6 +70,9 @@ class Operation:
             another order, each with a message.
         skipped: Function that yields, for each operator in front that the graph lacks
             whose own input is known, its place, that input's name, and that input.
+        mended: Function from PyTorch's value and the candidate's to the value that the
+            file's own operators give, with a message about the one change with which
+            they give PyTorch's.
 
     """
 
@@ -80,6 +83,7 @@ class Operation:
     others: Callable[[tuple[int, ...]], Iterator[Form]] = _none
     reordered: Callable[[], Iterator[Form]] = lambda: iter(())
     skipped: Callable[[], Iterator[tuple[str, str, np.ndarray]]] = lambda: iter(())
+    mended: Callable[[np.ndarray, np.ndarray], Iterator[Form]] = lambda *_: iter(())
 
     def without_skipped(self) -> Iterator[Form]:
         """Yield what the operator reads if one in front is not there."""
@@ -100,6 +104,30 @@ def other_orders(parts: Sequence[np.ndarray], axis: int) -> Iterator[np.ndarray]
     if len(parts) <= _MANY:
         for order in list(permutations(range(len(parts))))[1:]:
             yield np.concatenate([parts[at] for at in order], axis=axis)
+
+
+def halves_and_seconds(
+    x: np.ndarray | None, shape: tuple[int, ...]
+) -> Iterator[tuple[list[np.ndarray], list[np.ndarray], str]]:
+    """Yield two ways to take one shape from an array that is twice as large.
+
+    Each has what PyTorch may take, what a candidate may take in its place, and a
+    message. Nothing is yielded if no axis alone is halved.
+    """
+    if x is None or x.ndim != len(shape) or x.size != 2 * math.prod(shape):
+        return
+    axes = [axis for axis in range(x.ndim) if x.shape[axis] == 2 * shape[axis]]
+    if len(axes) != 1:
+        return
+    (axis,) = axes
+    half = shape[axis]
+    halves = [np.take(x, range(at, at + half), axis) for at in (0, half)]
+    seconds = [np.take(x, range(at, 2 * half, 2), axis) for at in (0, 1)]
+    pairs = "pairs of a rotary embedding"
+    words = f"it takes every second place along axis {axis}, not one half: {pairs}"
+    yield halves, seconds, words
+    words = f"it takes one half along axis {axis}, not every second place: {pairs}"
+    yield seconds, halves, words
 
 
 def wide(value: np.ndarray) -> np.ndarray:

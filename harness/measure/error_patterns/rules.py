@@ -338,7 +338,9 @@ def _rounding(e: Seen) -> str:
         return f"{share}: rounding, not a rule"
     # An operator's input may be off by the rounding of earlier tiles.
     if floors <= _TILED and ("conv" in e.name or e.it is None):
-        return f"{share}: more than float32 rounds, and no more than Winograd's tiles do"
+        return (
+            f"{share}: more than float32 rounds, and no more than Winograd's tiles do"
+        )
     return f"{share}: more than float32 rounds"
 
 

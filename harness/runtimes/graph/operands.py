@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,9 +17,13 @@ import numpy as np
 import onnx
 
 from harness.core.probes import Kind, Probe
+from harness.measure.align import wanted_values
 from harness.measure.error_patterns.observed import Form, Operation, other_orders, wide
+from harness.measure.name_map import Names
 from harness.runtimes.graph.attributes import nodes_of, value_names
-from harness.runtimes.graph.onnx_graph import makers_of
+from harness.runtimes.graph.mended import MOST_ELEMENTS, MOST_NODES, Between, mended
+from harness.runtimes.graph.onnx_graph import makers_of, nodes_between, read_by
+from harness.runtimes.renamed import fed
 
 if TYPE_CHECKING:
     from harness.measure.trace import Trace
@@ -74,6 +79,7 @@ class Operands:
             others=self._others,
             reordered=lambda: self._reordered(probe),
             skipped=lambda: self._skipped(probe),
+            mended=lambda *sides: self._mended(probe, *sides),
         )
 
     def _value(self, name: str) -> np.ndarray | None:
@@ -138,6 +144,36 @@ class Operands:
                     break
                 before = self._named.get(source) if moves else None
 
+    def _mended(
+        self, probe: Probe, expected: np.ndarray, actual: np.ndarray
+    ) -> Iterator[Form]:
+        """Yield a module's value, with the change that makes it PyTorch's.
+
+        An operator of a program is described by its own forms.
+        """
+        if not probe.is_module or self._model is None or not probe.onnx:
+            return
+        known = {
+            value: self.trace[known.name]
+            for value, known in wanted_values(self.probes).items()
+            if known.name in self.trace and value != probe.onnx
+        }
+        names = Names.load(self.path.parent)
+        known.update(self.feeds if names is None else fed(names, dict(self.feeds)))
+        found = {n.output[0] for n in nodes_between(self._makers, probe.onnx, known)}
+        nodes = [n for n in self._model.graph.node if n.output[0] in found]
+        read = {name for node in nodes for name in read_by(node)}
+        given = {name: known[name] for name in read if name in known}
+        held = {name: self._tensors[name] for name in read if name in self._tensors}
+        sizes = [value.size for value in (expected, *given.values())]
+        sizes += [math.prod(tensor.dims) for tensor in held.values()]
+        if len(nodes) > MOST_NODES or max(sizes) > MOST_ELEMENTS:
+            return
+        constants = {name: self._read(name) for name in held}
+        with suppress(Exception):  # the evaluator raises anything
+            between = Between(nodes, given, constants, self._model.opset_import)
+            yield from mended(between, probe.onnx, expected, actual)
+
     @cached_property
     def _only_input(self) -> str:
         """The program's name of a network's only input, which may be the wrapper's."""
@@ -154,15 +190,15 @@ class Operands:
         return {probe.name: probe for probe in self.probes}
 
     @cached_property
-    def _graph(self) -> onnx.GraphProto | None:
+    def _model(self) -> onnx.ModelProto | None:
         try:
-            return onnx.load(self.path, load_external_data=False).graph
+            return onnx.load(self.path, load_external_data=False)
         except Exception:  # noqa: BLE001  # protobuf's own; a foreign .mnn file has no graph
             return None
 
     @cached_property
     def _makers(self) -> dict[str, onnx.NodeProto]:
-        return makers_of(self._graph) if self._graph else {}
+        return makers_of(self._model.graph) if self._model else {}
 
     @cached_property
     def _values(self) -> dict[str, str]:
@@ -170,7 +206,7 @@ class Operands:
 
     @cached_property
     def _tensors(self) -> dict[str, onnx.TensorProto]:
-        held = self._graph.initializer if self._graph else ()
+        held = self._model.graph.initializer if self._model else ()
         return {tensor.name: tensor for tensor in held}
 
     def _weights(self, probe: Probe, op: str) -> dict[str, np.ndarray]:
