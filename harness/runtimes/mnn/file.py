@@ -167,9 +167,10 @@ def values_made(found: Iterable[Operator]) -> dict[str, str]:
     """Return each operator whose value has another name than itself, to that name.
 
     The converter computes a ReLU in the convolution or the sum before it; that operator
-    keeps its name and makes the ReLU's value. The converter also moves a change of
-    layout behind an elementwise operator. Each moved operator has the name of the value
-    that it reads, and the last of them makes the value with the wanted name.
+    keeps its name and makes the ReLU's value. The converter also moves changes of
+    layout behind elementwise operators. The names of the values keep their order, so
+    they belong to other operators from then on: an elementwise operator makes the value
+    of its own name, and a change of layout that of the operator before it.
 
     >>> relu = Operator(name="conv2d", reads=("x",), makes=("relu",))
     >>> silu = Operator(name="silu", reads=("linear",), makes=("Convert5",))
@@ -177,9 +178,39 @@ def values_made(found: Iterable[Operator]) -> dict[str, str]:
     >>> values_made([relu, silu, moved])
     {'conv2d': 'relu', 'Convert5': 'silu'}
     """
-    by_name = {one.name: one for one in found if one.makes}
-    made = {name: _end(one, by_name) for name, one in by_name.items()}
+    listed = [one for one in found if one.makes]
+    by_name = {one.name: one for one in listed}
+    values = {one.makes[0] for one in listed}
+    makers: dict[str, str] = {}
+    made: dict[str, str] = {}
+    for one in listed:
+        if one.name in values - {one.makes[0], *makers}:
+            made[one.name] = one.name  # it was moved in front
+        elif one.name in makers and one.reads and one.reads[0] in makers:
+            made[one.name] = made[makers[one.reads[0]]]
+        else:
+            made[one.name] = _end(one, by_name)
+        makers[one.makes[0]] = one.name
     return {name: value for name, value in made.items() if value != name}
+
+
+def tensors_of(
+    found: Sequence[Operator], made: Mapping[str, str], wanted: Collection[str]
+) -> dict[str, str]:
+    """Return wanted values, each to the name that it has in the file's own graph.
+
+    A value may stand there several times, in two layouts; its own name is preferred.
+
+    >>> root = Operator(name="root", reads=("product",), makes=("Convert5",))
+    >>> moved = Operator(name="Convert5", reads=("Convert5",), makes=("root",))
+    >>> tensors_of([root, moved], values_made([root, moved]), {"root"})
+    {'root': 'root'}
+    """
+    held = {one.makes[0]: made.get(one.name, one.name) for one in found if one.makes}
+    tensors = {value: tensor for tensor, value in held.items() if value in wanted}
+    # An operator that MNN adds, or a later output of one, has its own name alone.
+    own = {name: name for name in wanted if held.get(name, name) == name}
+    return {**tensors, **own}
 
 
 def values_asked(

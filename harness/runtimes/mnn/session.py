@@ -28,6 +28,7 @@ from harness.runtimes.mnn.file import (
     Operator,
     converted_by,
     operators,
+    tensors_of,
     values_asked,
     values_made,
 )
@@ -212,13 +213,20 @@ class MnnSession(AbstractContextManager["MnnSession"]):
     def isolate(self, feeds: Feeds, given: Feeds, on_value: OnValue) -> None:
         """Run cuts of the unchanged file, in a few groups; none is converted again."""
         inputs_of = self._mnn.ask("graph", dict[str, list[str]])
-        made = [name for name in given if name in inputs_of]
-        for group in grouped(made, inputs_of, {*made, *feeds}):
+        tensors = tensors_of(self._operators, self._made, given)
+        held = {name: value for value, name in tensors.items() if name in inputs_of}
+
+        def show(name: str, value: np.ndarray) -> None:
+            on_value(held[name], value)
+
+        for group in grouped(held, inputs_of, {*held, *feeds}):
             values = {
-                name: _narrowed(name, feeds[name] if name in feeds else given[name])
+                name: _narrowed(
+                    name, feeds[name] if name in feeds else given[held[name]]
+                )
                 for name in group.given
             }
-            shown = Values(on_value, group.made, ends=("",))
+            shown = Values(show, group.made, ends=("",))
             answers = self._mnn.ask("cut", int, values, shown, made=group.made)
             if answers != len(group.made):
                 msg = (
