@@ -23,9 +23,9 @@ from harness.measure.error_patterns.observed import (
 
 _FIFTH, _TENTH, _HUNDREDTH = 0.2, 0.1, 0.01
 _KERNEL_AXES = 4
-_ENOUGH = 2
-"""Number of rows that are needed for each input of a weight, to solve for the
-weight."""
+_ENOUGH = 1.125
+"""Number of rows that are needed for each input of a weight, to solve for the weight.
+With so many rows noise leaves a third of itself, and a weight that fits a hundredth."""
 
 _LEVELS, _TIMES = 256, 4
 """Largest number of different values of a weight with few bits, and the number of times

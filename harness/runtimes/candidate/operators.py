@@ -21,7 +21,7 @@ from harness.measure.align import source_value
 from harness.measure.error_patterns.observed import NOISE
 from harness.measure.trace import load_inputs, open_trace
 from harness.runtimes.candidate.candidate import Watcher
-from harness.runtimes.graph.attributes import differing_attributes
+from harness.runtimes.graph.attributes import differing_attributes, fewer_bits
 from harness.runtimes.graph.operands import Operands
 from harness.runtimes.session import open_session
 
@@ -61,7 +61,8 @@ def run_isolated(
     with open_session(backend_name, path, device, outputs) as session:
         session.watch(feeds, watcher.sizes, note)
         session.isolate(feeds, Given(watcher, kinds), watcher.on_value)
-    said = differing_attributes(probes, file.graph)
+    bits = fewer_bits(probes, path)
+    said = {**bits, **differing_attributes(probes, file.graph)}
     return tuple(
         replace(row, what=ISOLATED, looks=_both(said.get(row.probe, ""), row.looks))
         for row in as_read(watcher.rows())
@@ -69,7 +70,7 @@ def run_isolated(
 
 
 def _both(said: str, looks: str) -> str:
-    if said and looks.startswith(NOISE):  # the attribute is the reason
+    if said and looks.startswith(NOISE):  # what differs in the file is the reason
         return said
     return "; ".join(words for words in (said, looks) if words)
 

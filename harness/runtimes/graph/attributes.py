@@ -59,6 +59,36 @@ def differing_attributes(probes: Sequence[Probe], path: Path) -> dict[str, str]:
     return {name: "; ".join(words) for name, words in found.items()}
 
 
+def fewer_bits(probes: Sequence[Probe], path: Path) -> dict[str, str]:
+    """Return a message about each probe whose nodes read weights of fewer bits.
+
+    `path` is the deployed file; nothing is said of one that is no ONNX file.
+    """
+    if path.suffix != ".onnx":
+        return {}
+    graph = onnx.load(path, load_external_data=False).graph
+    bits = {
+        tensor.name: _BITS[tensor.data_type]
+        for tensor in graph.initializer
+        if len(tensor.dims) > 1 and tensor.data_type in _BITS
+    }
+    makers, values = makers_of(graph), value_names(probes)
+    found: dict[str, str] = {}
+    for probe in probes if bits else ():
+        read = [n for node in nodes_of(probe, makers, values) for n in node.input]
+        if least := min((bits[name] for name in read if name in bits), default=0):
+            found[probe.name] = f"its weights have fewer bits in the file: {least}"
+    return found
+
+
+_BITS = {
+    **dict.fromkeys((onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16), 16),
+    **dict.fromkeys((onnx.TensorProto.INT8, onnx.TensorProto.UINT8), 8),
+    **dict.fromkeys((onnx.TensorProto.INT4, onnx.TensorProto.UINT4), 4),
+}
+"""Types of numbers with fewer bits than float32."""
+
+
 def attributes_told(probes: Sequence[Probe], model: onnx.ModelProto) -> Iterator[Told]:
     """Yield each attribute of a graph that differs from the program's argument."""
     constants = small_constants(model.graph, _LARGEST_CONSTANT)

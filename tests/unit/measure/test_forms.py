@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional
@@ -123,6 +124,32 @@ def test_a_form_is_recognised(it, actual, words):
     right = RIGHT[it.op].numpy()
 
     assert words in error_pattern(right, actual.numpy(), FLOOR, it.op, it=it)
+
+
+def few_rows(count):
+    """Return a linear layer of a few rows, and its value with a weight of 8 bits."""
+    rows = torch.randn(count, 16, generator=torch.Generator().manual_seed(5))
+    it = operation("linear", {"input": rows}, {"weight": MATRIX})
+    step = MATRIX.abs().max() / 127
+    rounded = (MATRIX / step).round() * step
+    return it, (rows @ MATRIX.T).numpy(), (rows @ rounded.T).numpy()
+
+
+@pytest.mark.parametrize("count", [18, 24])
+def test_fewer_bits_are_shown_by_few_more_rows_than_inputs(count):
+    it, right, actual = few_rows(count)
+
+    assert "weights of fewer bits" in error_pattern(right, actual, FLOOR, it.op, it=it)
+
+
+@pytest.mark.parametrize("count", [12, 18, 24])
+def test_noise_is_no_weight_of_fewer_bits(count):
+    it, right, _ = few_rows(count)
+    noise = np.random.default_rng(0).normal(size=right.shape) * 1e-2
+
+    found = error_pattern(right, (right + noise).astype("f"), FLOOR, it.op, it=it)
+
+    assert found.endswith("more than float32 rounds")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from torch.nn import functional
 from harness.core.probes import load_probes
 from harness.engine.export_files import MODEL, PROBES
 from harness.runtimes.graph import attribute_rules, attributes
-from harness.runtimes.graph.attributes import differing_attributes
+from harness.runtimes.graph.attributes import differing_attributes, fewer_bits
+from harness.runtimes.onnxruntime.convert import transform_onnx
 from tests.unit import nets
 
 PICTURE = nets.component("picture", {"image": ("batch", 8, 6, 6)})
@@ -307,3 +308,15 @@ def test_a_dropout_that_was_exported_in_training_mode_is_found(tmp_path):
         found = list(attributes.left_in_training(onnx.load(path).graph))
 
         assert len(found) == (mode is modes.TRAINING)
+
+
+def test_an_operator_whose_weights_have_fewer_bits_is_said(tmp_path):
+    nets.export(nn.Linear(6, 8), PICTURE, tmp_path, "dynamo", 18)
+    probes = load_probes(tmp_path / PROBES)
+    (tmp_path / "int8").mkdir()
+    transform_onnx(tmp_path / MODEL, "int8-weights", tmp_path / "int8")
+
+    assert fewer_bits(probes, tmp_path / MODEL) == {}
+    assert list(fewer_bits(probes, tmp_path / "int8" / MODEL).values()) == [
+        "its weights have fewer bits in the file: 8"
+    ]
