@@ -31,6 +31,7 @@ _SORTED = 2**20
 _PACKED = 4
 """Number of channels that MNN packs together."""
 
+_AXES_OF_1 = "its numbers are PyTorch's, and it differs in axes of 1 alone"
 _AXES = 3
 Index = tuple[slice, ...]
 
@@ -45,10 +46,16 @@ _NEIGHBOURS = ("conv", "pool", "pad", "output", "im2col", "unfold", *_RESIZES)
 
 
 def layout(expected: np.ndarray, actual: np.ndarray) -> str:
-    """Detect PyTorch's value with its axes in another order."""
-    if sorted(expected.shape) != sorted(actual.shape) or not expected.size:
+    """Detect PyTorch's value with its axes in another order, or with more axes of 1."""
+    if not expected.size or expected.size != actual.size:
         return ""
     scale = rms(expected.astype(np.float64))
+    if expected.ndim != actual.ndim:
+        theirs, ours = (one.squeeze().astype(np.float64) for one in (expected, actual))
+        same = theirs.shape == ours.shape and rms(ours - theirs) <= _SMALL * scale
+        return _AXES_OF_1 if same else ""
+    if sorted(expected.shape) != sorted(actual.shape):
+        return ""
     for order in permutations(range(expected.ndim)):
         turned = expected.transpose(order)
         if turned.shape == actual.shape:

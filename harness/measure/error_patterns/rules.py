@@ -113,7 +113,7 @@ def error_pattern(
     kinds = {expected.dtype.kind, actual.dtype.kind}
     if expected.shape != actual.shape or not expected.size:
         return layout(expected, actual)
-    if kinds == {"b"}:
+    if expected.dtype.kind == "b":
         return truth(expected, actual, it)
     if not kinds <= set("fiu"):
         return ""
@@ -408,7 +408,11 @@ def shifted(theirs: np.ndarray, ours: np.ndarray) -> str:
 
 def truth(theirs: np.ndarray, ours: np.ndarray, it: Operation | None) -> str:
     """Return a message about booleans that differ; empty if no rule fits."""
-    if (ours == theirs).all():
+    if ours.dtype.kind in "iu":  # a runtime without booleans, whose truth is 0 or 1
+        wild = ours[(ours != 0) & (ours != 1)]
+        number = f"{wild.size:,} of {ours.size:,} values that are true or false"
+        return f"{number} are neither 0 nor 1, such as {wild[0]}" if wild.size else ""
+    if ours.dtype.kind != "b" or (ours == theirs).all():
         return ""
     x = it.tensor("self") if it is not None and it.op == "eq" else None
     if x is not None and x.shape == ours.shape:

@@ -352,6 +352,30 @@ def sentences():
         yield re.split("[:,]", "".join(texts).removeprefix(f"{GAP}: "))[0]
 
 
+@pytest.mark.parametrize(
+    ("by", "said"), [(0.0, "it differs in axes of 1 alone"), (1e-2, "")]
+)
+def test_numbers_that_are_right_are_told_from_their_axes(by, said):
+    actual = (X * np.float32(1 + by))[..., None]
+
+    assert error_pattern(X, actual, FLOOR, "output").endswith(said)
+    assert bool(error_pattern(X, actual, FLOOR, "output")) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("actual", "said"),
+    [
+        ([1, 0, 7], "1 of 3 values that are true or false are neither 0 nor 1"),
+        ([1, 0, 0], ""),
+        ([0.5, 0.0, 1.0], ""),
+    ],
+)
+def test_a_number_that_is_no_truth_is_said(actual, said):
+    found = error_pattern(np.array([True, False, True]), np.array(actual), None, "And")
+
+    assert found == (f"{said}, such as 7" if said else "")
+
+
 def test_the_page_has_all_that_the_rules_say():
     page = (ROOT / "docs" / "signatures.md").read_text(encoding="utf-8")
     cells = [line.split(" | ")[0] for line in page.splitlines() if line[:2] == "| "]
