@@ -99,9 +99,13 @@ def repro(  # one option each
 
     With --post nothing of your checkpoint, prompts or names is in it.
     """
-    from harness.commands.explain.excerpts import cut_out
+    from harness.commands.explain.excerpts import (
+        cut_out,
+        error_in_floors,
+        error_words,
+    )
     from harness.commands.explain.repro import about_pytorch, fill
-    from harness.core.text import FLOORS, count, in_floors
+    from harness.core.text import FLOORS, count
     from harness.engine.engine import Engine
     from harness.engine.run import open_store
 
@@ -119,9 +123,10 @@ def repro(  # one option each
             fill(folder, engine, around, about_pytorch(around))
     say("")
     layer = around.layer
-    floors = in_floors(layer.comparison.floor_multiple or 0.0)
+    error = error_words(error_in_floors(layer), one)
+    unit = f" ({FLOORS})" if error.endswith("floors") else ""
     nodes = count(int(str(around.excerpt.entry.meta["nodes"])), "operator")
-    echo(f"{nodes} around {layer.place}: {floors} ({FLOORS})")
+    echo(f"{nodes} around {layer.place}: {error}{unit}")
     if not around.shows:
         echo("within tolerance there: the error needs more of the graph")
     size = sum(file.stat().st_size for file in into.iterdir()) / 1000

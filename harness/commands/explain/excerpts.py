@@ -7,12 +7,14 @@ earlier.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from harness.core.case import sample_groups
+from harness.core.case import GIVEN, sample_groups
 from harness.core.errors import ParityError, SuiteError
 from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Row
+from harness.core.text import in_floors, number_of_floors
 from harness.engine.excerpt import Excerpt, Spot
 from harness.measure.compare import UNIT_ROUNDOFF
 from harness.measure.metrics import ratio
@@ -202,6 +204,28 @@ def _place(
 
 def _sample(case: Case, name: str) -> Sample:
     return next(sample for sample in case.samples if sample.id == name)
+
+
+def error_words(value: float, case: Case, was: float | None = None) -> str:
+    """Return an error that `error_in_floors` gave, after what it was if that is given.
+
+    A case without PyTorch has no noise floors, so its errors are in decibels.
+    """
+    has_floors = case.component.recipe != GIVEN
+    if has_floors and was is None:
+        return in_floors(value)
+    number = number_of_floors if has_floors else _decibels
+    shown = " → ".join(
+        "-" if math.isnan(one) else number(one)
+        for one in (was, value)
+        if one is not None
+    )
+    return f"{shown} floors" if has_floors else f"SQNR {shown} dB"
+
+
+def _decibels(error: float) -> str:
+    """Return an error, as a multiple of float32's roundoff, in decibels."""
+    return f"{-20 * math.log10(error * UNIT_ROUNDOFF):.1f}" if error else "inf"
 
 
 def error_in_floors(row: Row) -> float:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from harness.commands.explain.excerpts import (
     blamed,
     error_in_floors,
+    error_words,
     narrowed,
     smallest_excerpt,
     with_local_errors,
@@ -34,7 +35,6 @@ from harness.core.errors import OnlyInGraphError, ParityError, SuiteError
 from harness.core.outcome import Outcome
 from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Row, as_read
 from harness.core.runtime import runtime, runtimes
-from harness.core.text import in_floors
 from harness.engine.engine import Engine
 from harness.engine.excerpt import Excerpt
 from harness.judge.case import CaseVerdict
@@ -266,7 +266,9 @@ class _Trials:
             return f"not known: {other} could not run the same graph: {trial.failure}"
         if math.isnan(trial.floors):
             return f"not known: {other} does not show that value"
-        result = f"{other} runs the same graph at {in_floors(trial.floors)}"
+        result = (
+            f"{other} runs the same graph at {error_words(trial.floors, self.case)}"
+        )
         if not trial.agrees:
             return f"export, or both runtimes alike: {result}"
         as_exported = runtime(case.backend).as_exported
@@ -294,7 +296,8 @@ class _Trials:
         except ParityError:
             return ""
         error = error_in_floors(replace(self.at, comparison=found))
-        same = f"ONNX's reference evaluator runs these operators at {in_floors(error)}"
+        told = error_words(error, self.case)
+        same = f"ONNX's reference evaluator runs these operators at {told}"
         if not moved(error, self.around.floors):
             return f"export: {same} too, so the file itself differs"
         if _ALIKE * error <= self.around.floors:
@@ -320,9 +323,10 @@ class _Trials:
         error, was = max(errors), self.before.output_floors
         if not _ALIKE * error <= was:
             return ""
+        now, before = (error_words(one, self.case) for one in (error, was))
         return (
             "the harness's own export of this module has outputs at "
-            f"{in_floors(error)} in the same runtime, the file {in_floors(was)}"
+            f"{now} in the same runtime, the file {before}"
         )
 
     def _try(self, change: SettingChange) -> Trial:

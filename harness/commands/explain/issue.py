@@ -22,6 +22,7 @@ from harness.core.private import without_paths
 from harness.core.record import CaseRecord
 from harness.core.runtime import runs_exported, runtime
 from harness.core.text import count, operator
+from harness.judge.foreign import of_reference
 from harness.report.markdown import fenced, word
 
 
@@ -53,7 +54,7 @@ def issue(
     meta = cast("dict[str, Any]", around.excerpt.entry.meta)
     ran = cast("dict[str, Any]", record.ran or {})
     here = environment()
-    looks = around.layer.looks
+    looks = of_reference(around.layer.looks)
     title = f"{declared.title} {word(str(ran.get('version', '?')))}"
     operators = count(int(meta["nodes"]), "operator")
     threads = count(case.device.threads, "thread")

@@ -16,12 +16,12 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from harness.commands.explain.excerpts import Around, error_in_floors
+from harness.commands.explain.excerpts import Around, error_in_floors, error_words
 from harness.core.case import GIVEN
 from harness.core.private import public
 from harness.core.record import OUTPUTS
 from harness.core.runtime import runtime
-from harness.core.text import in_floors, operator
+from harness.core.text import operator
 from harness.engine import export_files
 from harness.engine.engine import Engine
 from harness.judge.foreign import of_reference
@@ -65,6 +65,8 @@ def fill(
     np.savez(folder / "inputs.npz", *arrays.values(), allow_pickle=False)
     said = {name: public(text) for name, text in about.items()}
     values = {**said, "inputs": list(arrays), **_values(around)}
+    if "PyTorch" not in about["answer"]:
+        values["looks"] = of_reference(str(values["looks"]))
     text = msgspec.json.format(msgspec.json.encode(values), indent=1)
     (folder / VALUES).write_bytes(text + b"\n")
     parts = (_script(case.backend, str(values.get("api", ""))), _END)
@@ -111,7 +113,7 @@ def _values(around: Around) -> dict[str, object]:
     )
     script: Any = importlib.import_module(f"{declared.package}.repro")
     return {
-        "error": in_floors(multiple),
+        "error": error_words(multiple, case),
         "looks": public(layer.looks),
         "output": output.probe,
         "runtime": declared.title,

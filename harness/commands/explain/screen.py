@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from harness.commands.explain.excerpts import error_words
 from harness.commands.explain.explain import MOVED, Explanation, Trial, moved
 from harness.commands.explain.setting_changes import listed_as, toml_of
 from harness.core.text import (
@@ -12,8 +13,6 @@ from harness.core.text import (
     count,
     few,
     floors_explained,
-    in_floors,
-    number_of_floors,
     wrapped,
 )
 from harness.judge.foreign import has_pytorch, of_reference
@@ -100,7 +99,7 @@ def _not_again(found: Explanation) -> Iterator[tuple[str, str]]:
     if before.failure:
         how = f"it could not be run: {before.failure}"
     else:
-        error = f"{_number(before.floors)} floors at that value"
+        error = f"{error_words(before.floors, found.case)} at that value"
         how = f"it did not fail, with {error} on {sample}; so it fails by chance"
     yield "again", f"measured again as it is, {how}"
     yield "fixed by", "nothing is proposed, for no fix of it can be shown"
@@ -117,7 +116,7 @@ def _what(found: Explanation) -> str:
     change = found.fixing[0].change if found.fixing else None
     parts = [found.verdict.looks, change.cause if change else ""]
     if found.local_floors is not None and not found.verdict.between:
-        parts.append(f"local error {in_floors(found.local_floors)}")
+        parts.append(f"local error {error_words(found.local_floors, found.case)}")
     else:
         parts.append(local_error(found.verdict, found.first))
     return "; ".join(filter(None, parts)) or "no known error pattern"
@@ -128,10 +127,10 @@ def _effect(found: Explanation, trial: Trial) -> str:
     beside = found.before if trial.whole or found.excerpt is None else found.excerpt
     if math.isnan(trial.floors):
         return f"{name}   the value is not compared then"
-    text = f"{name}   {_number(beside.floors)} → {_number(trial.floors)} floors"
+    text = f"{name}   {error_words(trial.floors, found.case, beside.floors)}"
     if trial.whole:
-        was, now = beside.output_floors, trial.output_floors
-        return f"{text}, output {_number(was)} → {_number(now)}"
+        output = error_words(trial.output_floors, found.case, beside.output_floors)
+        return f"{text}, output {output.removesuffix(' floors')}"
     return f"{text} in the excerpt"
 
 
@@ -176,7 +175,3 @@ def _shows(excerpt: Trial) -> str:
     if excerpt.failure:
         return f"could not be run: {excerpt.failure}"
     return "do not show it" if excerpt.agrees else "show it"
-
-
-def _number(value: float) -> str:
-    return "-" if math.isnan(value) else number_of_floors(value)

@@ -88,7 +88,7 @@ def write_card(
         run=facts.run,
         code=facts.exit_code,
         facts=(
-            ("suite", suite.path.parent.name),
+            *((("suite", suite.path.parent.name),) if suite.path.parent.name else ()),
             *((("commit", commit),) if commit else ()),
             ("machine", f"{here['cpu']}, {here['system']}, Python {here['python']}"),
             ("versions", versions),
@@ -258,27 +258,35 @@ def _kept(array: np.ndarray, arrays: dict[str, np.ndarray]) -> str:
     return key
 
 
+def _reference(card: Card) -> str:
+    """Return what the files are compared with; without a checkpoint, an ONNX file."""
+    return "PyTorch" if card.checkpoint else "the reference"
+
+
 def must_not_ship(card: Card) -> str:
     """Return a sentence about a card of a run that must not ship; empty otherwise."""
     if card.code == PARITY:
         return ""
     failed = [case.case for case in card.cases if not case.passed]
     if card.code == NO_PARITY:
-        return f"Do not ship: {few(failed) or 'the run'} does not agree with PyTorch."
+        of = few(failed) or "the run"
+        return f"Do not ship: {of} does not agree with {_reference(card)}."
     return f"Cannot say: the run did not compare {few(failed) or 'everything'}."
 
 
 def _lines(card: Card, signed: str) -> Iterator[str]:
     """Yield the lines of the Markdown block for a model card."""
     passed = sum(case.passed for case in card.cases)
-    yield "## Numerical parity with PyTorch"
+    yield f"## Numerical parity with {_reference(card)}"
     yield ""
     if bad := must_not_ship(card):
         yield f"**{bad}**"
         yield ""
+    of = f" `{card.checkpoint}`" if card.checkpoint else ""
+    unit = " 1 floor is the error of float32 itself." if card.checkpoint else ""
     yield (
-        f"{passed} of {len(card.cases)} ways to run `{card.checkpoint}` agree with "
-        "PyTorch within their bounds. 1 floor is the error of float32 itself."
+        f"{passed} of {len(card.cases)} ways to run{of} agree with {_reference(card)} "
+        f"within their bounds.{unit}"
     )
     yield ""
     yield "| way to run | result | bound used | runtime | file |"

@@ -6,11 +6,11 @@ from harness.report.card.form import FORMAT, Card, CardCase
 from harness.report.card.make import _lines, must_not_ship
 
 
-def card(code, **cases):
-    fields = dict.fromkeys(CardCase.__struct_fields__)
+def card(code, checkpoint="a/b", **cases):
+    fields = {**dict.fromkeys(CardCase.__struct_fields__), "files": ()}
     return Card(
         format=FORMAT,
-        checkpoint="a/b",
+        checkpoint=checkpoint,
         run="now",
         code=code,
         facts=(),
@@ -41,3 +41,14 @@ def test_it_stands_before_the_numbers():
     lines = list(_lines(card(1), "digest"))
 
     assert lines[2] == "**Do not ship: the run does not agree with PyTorch.**"
+
+
+def test_a_card_of_files_without_a_checkpoint_names_no_pytorch_and_no_floors():
+    cases = {"net/mnn/fp32": False}
+    first = "\n".join(list(_lines(card(1, "", **cases), "digest"))[:-2])
+
+    assert "Numerical parity with the reference" in first
+    assert "net/mnn/fp32 does not agree with the reference" in first
+    assert "0 of 1 ways to run agree" in first
+    assert "PyTorch" not in first
+    assert "floor" not in first

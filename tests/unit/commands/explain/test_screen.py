@@ -8,7 +8,7 @@ import pytest
 from harness.commands.explain.explain import Explanation, Trial
 from harness.commands.explain.screen import explained, explanation_lines
 from harness.commands.explain.setting_changes import changes_of
-from harness.core.case import Target
+from harness.core.case import GIVEN, Target
 from harness.report.html.page import page_of, rendered
 from harness.suite.suite import load_suite
 from tests.places import DIGITS
@@ -75,3 +75,12 @@ def test_the_screen_and_the_page_say_where_it_is_wrong(tmp_path, key, device, wo
 
     assert all(word in said and word in page for word in words), (said, page)
     assert "[backend" not in said
+
+
+def test_a_case_without_pytorch_is_explained_in_decibels(tmp_path):
+    found = explanation(tmp_path, "hints")
+    given = replace(found.case, component=replace(found.case.component, recipe=GIVEN))
+    found = replace(found, case=given)
+    (fixed,) = (o.text for o in explanation_lines(found) if "fixed by" in o.text)
+
+    assert "SQNR 92.2 → 135.0 dB" in fixed
