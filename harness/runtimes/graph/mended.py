@@ -21,6 +21,7 @@ from harness.measure.error_patterns.arithmetic import (
     explains,
     usual_size,
 )
+from harness.measure.error_patterns.forms import softmax
 from harness.measure.error_patterns.observed import Form, halves_and_seconds, wide
 
 Values = Mapping[str, np.ndarray]
@@ -38,6 +39,8 @@ _LEFT = 1e-3
 
 _ROUNDING = 1e-6
 """Share of a value's usual size that rounding may cause."""
+
+_FUNCTIONS = {**ACTIVATIONS, "softmax": softmax}
 
 _MOVES = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Cast")
 
@@ -173,7 +176,7 @@ def _repeated(node: onnx.NodeProto, values: Values) -> Iterator[Change]:
 
 
 def _left_out(between: Between) -> Iterator[Change]:
-    """Yield a function of one number that is put in behind a value."""
+    """Yield an activation or a softmax that is put in behind a value."""
     made = {node.output[0]: node for node in between.nodes}
     for name in (*between.known, *made):
         value, node = between.values[name], made.get(name)
@@ -181,6 +184,6 @@ def _left_out(between: Between) -> Iterator[Change]:
         if value.dtype.kind != "f" or value.ndim == 0 or moves:
             continue
         where = f"behind {node.op_type}" if node else "in front"
-        for function, of in ACTIVATIONS.items():
+        for function, of in _FUNCTIONS.items():
             words = f"{function} is not in the file: {where} it gives PyTorch's value"
             yield words, {name: of(value).astype(value.dtype)}

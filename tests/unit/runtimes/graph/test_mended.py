@@ -41,6 +41,7 @@ WRITE = """
 FLAT = "line = Constant<value = int64[3] {1, 3, 1}>() "
 DROPPED = {
     "tanh": "s = Sin(x) t = Tanh(s) last = Cos(t)",
+    "softmax": "s = Sin(x) t = Softmax<axis = -1>(s) last = Cos(t)",
     "SiLU": "s = Sin(x) i = Sigmoid(s) t = Mul(s, i) last = Cos(t)",
 }
 NOT_THERE = "s = Sin(x) last = Cos(s)"
