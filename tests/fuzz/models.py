@@ -275,7 +275,8 @@ class MnnFormat(Format):
                 continue
             self.sound = 1
             if read is file.operators:
-                file.values_made(found)
+                made = file.values_made(found)
+                file.tensors_of(found, made, made)
 
 
 class SafetensorsFormat(Format):
