@@ -16,7 +16,7 @@ import itertools
 import json
 import re
 import tomllib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
@@ -169,13 +169,6 @@ class Table:
         """Refuse a text, or an item of a list, that is not among `options`."""
         if word not in options:
             raise self.error(unknown_word(key, word, options, *index), key, *index)
-
-    def check_options(
-        self, key: str, words: Iterable[str], options: Collection[str]
-    ) -> None:
-        """Refuse a list with an item that is not among `options`."""
-        for index, word in enumerate(words):
-            self.check_option(key, word, options, index)
 
     def line(self, *keys: str | int) -> int:
         """Return the line of a key, or of the nearest element that contains it."""

@@ -18,11 +18,11 @@ of its fields; the JSON Schema repeats those words.
 from __future__ import annotations
 
 import functools
-import inspect as python
 import re
 from collections.abc import Collection, Iterable, Iterator
 from copy import copy
 from datetime import date, datetime, time
+from inspect import cleandoc
 from types import UnionType
 from typing import (
     Annotated,
@@ -38,7 +38,7 @@ from typing import (
 )
 
 import msgspec
-from msgspec import Meta, inspect, structs
+from msgspec import Meta, structs
 
 from harness.core.errors import SuiteError
 from harness.core.toml_file import KINDS, Table, shown, unknown_word
@@ -101,7 +101,9 @@ class Keys(
             options = (mark.extra_json_schema or {}).get("enum")
             for index, item in enumerate(items):
                 at = (index,) if items is value else ()
-                if isinstance(item, str) and options and item not in options:
+                if not isinstance(item, str):
+                    continue
+                if options and item not in options:
                     raise TableError(unknown_word(name, item, options, *at), name, *at)
                 if mark in (WORDS, DISTINCT) and item in items[:index]:
                     text = f"{item!r} stands in {name!r} twice."
@@ -133,8 +135,9 @@ class Keys(
         value = getattr(self, key)
         if isinstance(value, str):
             self.table.check_option(key, value, options)
-        else:
-            self.table.check_options(key, value or (), options)
+        elif value:
+            for index, word in enumerate(value):
+                self.table.check_option(key, word, options, index)
 
 
 S = TypeVar("S", bound=Keys)
@@ -294,21 +297,18 @@ def _is(value: object, kind: Any) -> bool:  # noqa: ANN401  # a type
 def _text_marks(kind: type[Keys]) -> tuple[tuple[str, Meta], ...]:
     """Return the marks of texts and of lists of them, each with its field."""
     return tuple(
-        (field.name, mark)
+        (field.name, part)
         for field in structs.fields(kind)
-        for mark in _marks(field.type)
+        for part in _parts(field.type)
+        if isinstance(part, Meta)
     )
 
 
-def _marks(kind: Any) -> Iterator[Meta]:  # noqa: ANN401  # a type
-    if isinstance(kind, Meta):
-        yield kind
-    for part in get_args(kind) if get_origin(kind) is not dict else ():
-        yield from _marks(part)
-
-
-def _info(kind: type[Keys]) -> inspect.StructType:
-    return cast("inspect.StructType", inspect.type_info(kind))
+def _parts(kind: Any) -> Iterator[Any]:  # noqa: ANN401  # a type
+    """Yield a type, and each type and mark in it."""
+    yield kind
+    for part in get_args(kind):
+        yield from _parts(part)
 
 
 def json_schema(kind: type[Keys], *more: type[Keys]) -> dict[str, Any]:
@@ -319,35 +319,32 @@ def json_schema(kind: type[Keys], *more: type[Keys]) -> dict[str, Any]:
     kinds = (kind, *more)
     (root, *_), defs = msgspec.json.schema_components(kinds, ref_template=REFERENCE)
     for one in kinds:
-        for struct in _structs(_info(one)):
-            _describe(defs[struct.cls.__name__], struct)
-    found = {"$schema": DIALECT, **root, "$defs": defs}
-    return cast("dict[str, Any]", _as_toml(found))
+        for struct in _structs(one):
+            _describe(defs[struct.__name__], struct)
+    schema = {"$schema": DIALECT, **root, "$defs": defs}
+    return cast("dict[str, Any]", _as_toml(schema))
 
 
-def _structs(part: object) -> Iterator[inspect.StructType]:
-    """Yield each struct that a type contains, itself included."""
-    if isinstance(part, inspect.StructType):
-        yield part
-    if isinstance(part, inspect.Type | inspect.Field):
-        part = msgspec.structs.astuple(part)
-    if isinstance(part, tuple):
-        for one in part:
-            yield from _structs(one)
+def _structs(kind: type[Keys]) -> Iterator[type[Keys]]:
+    """Yield each struct that a struct contains, itself included."""
+    yield kind
+    for field in structs.fields(kind):
+        for part in _parts(field.type):
+            if isinstance(part, type) and issubclass(part, Keys):
+                yield from _structs(part)
 
 
-def _describe(schema: dict[str, Any], struct: inspect.StructType) -> None:
+def _describe(schema: dict[str, Any], kind: type[Keys]) -> None:
     """Copy a struct's docstring into its schema, where an editor shows it."""
     words: dict[str, str] = {}
-    for base in reversed(struct.cls.__mro__):
-        summary, _, rest = python.cleandoc(base.__doc__ or "").partition(_ATTRIBUTES)
+    for base in reversed(kind.__mro__):
+        summary, _, rest = cleandoc(base.__doc__ or "").partition(_ATTRIBUTES)
         words |= dict(_ATTRIBUTE.findall(rest))
     schema["description"] = " ".join(summary.split())
-    for field in struct.fields:
+    for field in structs.fields(kind):
         text = " ".join(words[field.name].split())
         schema["properties"][field.encode_name]["description"] = text
-    if not struct.forbid_unknown_fields:
-        kind = cast("type[Keys]", struct.cls)
+    if not kind.__struct_config__.forbid_unknown_fields:
         schema["additionalProperties"] = msgspec.json.schema(kind.OTHERS)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import cycle, islice, product
 from pathlib import Path
 from typing import Final
@@ -167,21 +167,16 @@ def read_export(
 ) -> ExportSettings:
     """Return export settings; `base` gives missing ones, `symbols` the valid axes."""
     table.check_options("dynamic_axes", symbols)
-    dynamic = table.dynamic_axes
-    if dynamic is None:
-        dynamic = tuple(symbol for symbol in base.dynamic if symbol in symbols)
-    exporter = table.exporter or base.exporter
+    stated = {
+        field.name: value
+        for field in fields(ExportSettings)
+        if (value := getattr(table, field.name, None)) is not None
+    }
+    axes = base.dynamic if table.dynamic_axes is None else table.dynamic_axes
+    dynamic = tuple(axis for axis in axes if axis in symbols)
     # The default opset depends on the exporter: dynamo writes no opset as old as 14.
-    usual = base.opset if exporter == base.exporter else ExportSettings().opset
-    external, paths = table.external_data, table.keep_paths
-    return ExportSettings(
-        exporter=exporter,
-        opset=table.opset or usual,
-        dynamic=dynamic,
-        external_data=base.external_data if external is None else external,
-        attention=table.attention or base.attention,
-        keep_paths=base.keep_paths if paths is None else paths,
-    )
+    usual = base if table.exporter in {None, base.exporter} else ExportSettings()
+    return replace(base, **{"opset": usual.opset, "dynamic": dynamic, **stated})
 
 
 def symbols_of(*components: Component) -> tuple[str, ...]:
