@@ -99,45 +99,47 @@ class Keys(
             value = getattr(self, name)
             items = value if isinstance(value, tuple) else (value,)
             options = (mark.extra_json_schema or {}).get("enum")
+            seen: set[str] = set()
             for index, item in enumerate(items):
                 at = (index,) if items is value else ()
                 if not isinstance(item, str):
                     continue
                 if options and item not in options:
                     raise TableError(unknown_word(name, item, options, *at), name, *at)
-                if mark in (WORDS, DISTINCT) and item in items[:index]:
+                if mark in (WORDS, DISTINCT) and item in seen:
                     text = f"{item!r} stands in {name!r} twice."
                     raise TableError(text, name, index)
+                seen.add(item)
                 if mark is _SOLID and item.isspace():
                     text = f"{name!r} is empty."
                     raise TableError(text, name, *at)
 
     def __contains__(self, key: str) -> bool:
-        return key in self.table
+        return key in self.place
 
     @property
-    def table(self) -> Table:
+    def place(self) -> Table:
         """The table of the file that the struct was read from."""
-        return cast("Table", vars(self)["table"])
+        return cast("Table", vars(self)["place"])
 
     @property
     def others(self) -> dict[str, Any]:
         """The keys of an open table that are not fields, with their values."""
         fields = self.__struct_encode_fields__
-        return {k: value for k, value in self.table.data.items() if k not in fields}
+        return {k: value for k, value in self.place.data.items() if k not in fields}
 
     def error(self, text: str, *keys: str | int) -> SuiteError:
         """Return an error about the table, or about a key in it, ready to raise."""
-        return self.table.error(text, *keys)
+        return self.place.error(text, *keys)
 
     def check_options(self, key: str, options: Collection[str]) -> None:
         """Refuse a text, or an item of a list, that is not among `options`."""
         value = getattr(self, key)
         if isinstance(value, str):
-            self.table.check_option(key, value, options)
+            self.place.check_option(key, value, options)
         elif value:
             for index, word in enumerate(value):
-                self.table.check_option(key, word, options, index)
+                self.place.check_option(key, word, options, index)
 
 
 S = TypeVar("S", bound=Keys)
@@ -177,7 +179,7 @@ def _convert(value: object, kind: Any) -> object:  # noqa: ANN401  # a type
 def _place(value: object, table: Table) -> None:
     """Give each struct in a value its table; a default becomes a struct of its own."""
     if isinstance(value, Keys):
-        vars(value)["table"] = table
+        vars(value)["place"] = table
         if not value.__struct_config__.forbid_unknown_fields:
             for key in value.others:
                 _check(table, value.OTHERS, key)

@@ -126,7 +126,7 @@ def gaps_of(file: TomlFile) -> tuple[Gap, ...]:
             "issue": str(entry.issue),
             "who": entry.who.strip(),
         }
-        gap = Gap(**told, source=entry.table.where())
+        gap = Gap(**told, source=entry.place.where())
         if gap.case in gaps:
             text = f"gap {gap.case!r} is already at {gaps[gap.case].source}."
             raise entry.error(text, "case")

@@ -271,7 +271,7 @@ def _scope(
         pattern=pattern,
         rules={group: rule for group, rule in rules.items() if rule},
         stated=stated,
-        source=stated.table.where(),
+        source=stated.place.where(),
     )
     flags = {getattr(stated, flag) for flag in FLAGS}
     if not scope.rules and flags == {None} and not is_parent:
@@ -292,10 +292,10 @@ def _rule(table: Stated, group: str) -> Rule | None:
         raise table.error(text, group)
     tier = bounds.pop("tier", None) or "" if bounds else str(stated)
     changes = {name: bound for name, bound in bounds.items() if bound is not None}
-    with table.table.errors_at(group):
+    with table.place.errors_at(group):
         base = TIERS[tier][group] if tier else None
         tolerance = structs.replace(base, **changes) if base else Tolerance(**changes)
-    return Rule(tolerance=tolerance, tier=tier, source=table.table.where(group))
+    return Rule(tolerance=tolerance, tier=tier, source=table.place.where(group))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

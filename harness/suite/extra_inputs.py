@@ -86,7 +86,7 @@ def load_worst_inputs(
 def unknown_cases(path: Path, cases: Collection[str]) -> dict[str, str]:
     """Return the ``path:line`` of each case that the file names and `cases` lacks."""
     return {
-        name: entry.table.where("cases", at)
+        name: entry.place.where("cases", at)
         for entry in reversed(_entries(path))
         for at, name in enumerate(entry.cases)
         if name not in cases
@@ -98,7 +98,7 @@ def _entries(path: Path) -> tuple[WorstInput, ...]:
 
 
 def _sample(entry: WorstInput) -> Sample:
-    with entry.table.errors_at():
+    with entry.place.errors_at():
         check_name("label", entry.label)
     return Sample(
         profile=entry.profile,

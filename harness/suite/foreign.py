@@ -100,7 +100,7 @@ def refuse_export(
         if key in table:
             kind, path = model.files[0]
             text = (
-                f"{key!r} is a setting of an export, and {table.table.name} takes the "
+                f"{key!r} is a setting of an export, and {table.place.name} takes the "
                 f"finished file {path.name} (`{kind}`), which nothing exports anew: "
                 "take it out, or set it where that file is exported."
             )
@@ -109,7 +109,7 @@ def refuse_export(
 
 def refuse_exports(table: ExportTable) -> None:
     """Refuse ``[export]`` in a suite without a [source], which exports nothing."""
-    for key in table.table.data:
+    for key in table.place.data:
         text = (
             f"{key!r} is a setting of an export, and without a [source] each component "
             "is a finished file, which nothing exports anew: take [export] out."
@@ -127,7 +127,7 @@ def _file(
     if not named:
         return None
     path = path_beside(table, key or kind, named).resolve()
-    with table.table.errors_at(key or kind):
+    with table.place.errors_at(key or kind):
         weight_files(path, kind)
     return path
 

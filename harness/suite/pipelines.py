@@ -108,11 +108,11 @@ def read_pipeline(
             f"there {'is' if len(family) == 1 else 'are'} {', '.join(family)}."
         )
         raise table.error(text)
-    with table.table.errors_at():
+    with table.place.errors_at():
         cases = {role: siblings(role) for role in family[kind]}
     is_sd3 = family_of(source) == SD3
     declared = schema.TextToImageT5 if is_sd3 else schema.PIPELINES[kind]
-    stated = read(table.table, declared)
+    stated = read(table.place, declared)
     pipeline = _pipeline(name, stated, source, cases)
     # Pictures take many runs, so they are drawn elsewhere only where that is listed.
     usual = planned if stated.variants else [one for one in planned if one.is_first]
@@ -244,7 +244,7 @@ def _pipeline(
     listed = _prompts(table)
     reader = _reader(table)
     yardstick, margins = _margins(table)
-    with table.table.errors_at():
+    with table.place.errors_at():
         return Pipeline(
             name=name,
             source=source,
@@ -343,7 +343,7 @@ def _limits(
         text = "'margin' names no metric, so there would be nothing to decide."
         raise table.error(text, "margin")
     for name, stated in margin.items():
-        table.table.check_option("margin", name, known)
+        table.place.check_option("margin", name, known)
         yield name, _limit(table, name, stated)
 
 
@@ -389,7 +389,7 @@ def _prompts(table: PipelineTable) -> tuple[str, ...]:
         return listed
     if table.prompts is None:
         key = "prompts"
-        raise table.table.missing(key)
+        raise table.place.missing(key)
     return (table.prompts,) if isinstance(table.prompts, str) else table.prompts
 
 
@@ -420,7 +420,7 @@ def _hint_size(table: schema.ControlNet, image: Path | None) -> tuple[int, int]:
     except OSError as error:
         text = f"{image} is no picture that can be read: {error}."
         raise table.error(text, "image") from None
-    with table.table.errors_at("resolution"):
+    with table.place.errors_at("resolution"):
         return fitted_size(height, width, table.resolution)
 
 

@@ -29,7 +29,7 @@ def read_source(file: SuiteFile) -> Source:
     stated = [key for key in CHECKPOINTS if getattr(table, key)]
     lora = file_beside(table, "lora", table.lora) if table.lora else None
     if not stated and any(one.onnx for one in file.component.values()):
-        return Source(path=file.table.file.path.parent)
+        return Source(path=file.place.file.path.parent)
     if len(stated) != 1:
         got = "has both" if stated else "has neither"
         text = (
@@ -40,7 +40,7 @@ def read_source(file: SuiteFile) -> Source:
     if table.checkpoint:
         path = path_beside(table, "checkpoint", table.checkpoint).resolve()
     else:
-        with table.table.errors_at(*stated):
+        with table.place.errors_at(*stated):
             path = (
                 installed(table.package)
                 if table.package
@@ -75,7 +75,7 @@ def check_source(
     """
     if table.named_by:
         recipes = {part.recipe for part in tested if part.recipe in RECIPES}
-        with table.table.errors_at(table.named_by):
+        with table.place.errors_at(table.named_by):
             check_named(source, {*recipes, *roles} if listed else None)
     if source.lora is not None:
         drawn: list[Recipe] = [(role, ()) for role in roles]

@@ -302,9 +302,11 @@ def _meant(pattern: str, ids: Collection[str]) -> set[str]:
     return whole or {name for name in ids if sought in name}
 
 
-def _table(file: schema.SuiteFile, name: str) -> schema.ComponentTable:
-    """Return ``[component.NAME]``, empty if the suite has none."""
-    empty = file.table.part("component", name)
+def _table(
+    file: schema.SuiteFile, name: str, *where: str | int
+) -> schema.ComponentTable:
+    """Return ``[component.NAME]``; without it, an empty table at the place `where`."""
+    empty = replace(file.place, data={}, at=where)
     return file.component.get(name) or read(empty, schema.ComponentTable)
 
 
@@ -334,7 +336,7 @@ def _component_names(
     names = file.components or tuple(dict.fromkeys((*found, *own)))
     for name, table in file.component.items():
         # A component of pipelines only is exported too, so its export can be set.
-        is_exported = name in roles and not set(table.table.data) - _EXPORT_KEYS
+        is_exported = name in roles and not set(table.place.data) - _EXPORT_KEYS
         if name not in names and not is_exported:
             hint = did_you_mean(name, names)
             if name in known:
@@ -347,19 +349,13 @@ def _component_names(
 def _components(
     file: schema.SuiteFile, names: Sequence[str], source: Source
 ) -> tuple[Component, ...]:
-    described = []
-    for index, name in enumerate(names):
-        table = _table(file, name)
-        try:
-            one = _described(name, table, source if file.source.named_by else None)
-        except ParityError as error:
-            if table.table.data:
-                raise
-            if "components" in file:
-                raise file.error(str(error), "components", index) from None
-            raise file.source.error(str(error)) from None
-        described.append(one)
-    return tuple(described)
+    checkpoint = source if file.source.named_by else None
+    listed = "components" in file
+    return tuple(
+        _described(name, _table(file, name, *where), checkpoint)
+        for index, name in enumerate(names)
+        for where in (("components", index) if listed else ("source",),)
+    )
 
 
 def _described(
@@ -374,7 +370,7 @@ def _described(
         recipe, source = GIVEN, source_of_file(table, foreign)
     else:
         refuse_reference(table)
-    beside = str(table.table.file.path.parent.resolve())
+    beside = str(table.place.file.path.parent.resolve())
     if recipe not in RECIPES and beside not in sys.path:
         sys.path.append(beside)  # pytest finds a recipe beside the suite too
     try:
@@ -388,14 +384,12 @@ def _described(
             text = f"unknown option {wrong!r}; did you mean {close[0]!r}?"
         if name not in str(error):
             text = f"{name}: {text}"
-        if table.table.data:
-            raise table.error(text, wrong or "recipe") from None
-        raise SuiteError(text) from None
+        raise table.error(text, wrong or "recipe") from None
 
 
 def _files(table: schema.FilesTable) -> tuple[Path, Path]:
     """Return the paths of tolerances and gaps; a named file must exist."""
-    for key in table.table.data:
+    for key in table.place.data:
         file_beside(table, key, getattr(table, key))
-    folder = table.table.file.path.parent
+    folder = table.place.file.path.parent
     return folder / table.tolerances, folder / table.known_gaps

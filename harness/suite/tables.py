@@ -137,7 +137,7 @@ def path_beside(table: Keys, key: str, named: str) -> Path:
 
     """
     try:
-        path = table.table.file.path.parent.absolute() / Path(named).expanduser()
+        path = table.place.file.path.parent.absolute() / Path(named).expanduser()
         with suppress(FileNotFoundError, NotADirectoryError):
             (path / _BELOW).stat()
     except (OSError, RuntimeError, ValueError) as error:
@@ -280,7 +280,7 @@ def check_used(
             text = (
                 f"no sample of {name!r} has these shapes; list the profile "
                 f"'realistic', and set realistic to {len(bindings)} or more "
-                f"({inputs.table.where('realistic')})."
+                f"({inputs.place.where('realistic')})."
             )
             raise binding.table.error(text)
 
@@ -324,7 +324,7 @@ def read_targets(file: SuiteFile) -> dict[str, Target]:
         first, *rest = table.command
         if "/" in first:
             first = str(path_beside(table, "command", first))
-        with table.table.errors_at():
+        with table.place.errors_at():
             targets[name] = target_of(name, command=(first, *rest))
     return targets
 
@@ -371,7 +371,7 @@ def chosen_of(
 
 def read_reference(file: SuiteFile) -> Device:
     """Return the reference's device: from ``[backend.pytorch]``, or else the CPU."""
-    table = read(file.table.part("backend", REFERENCE), BackendTable)
+    table = read(file.place.part("backend", REFERENCE), BackendTable)
     return _devices(REFERENCE, table, {})[0][0]
 
 
@@ -442,7 +442,7 @@ def _devices(
         "api": apis,
     }
     fields = table.__struct_fields__
-    table.table.check_keys([key for key in fields if has.get(key, True)])
+    table.place.check_keys([key for key in fields if has.get(key, True)])
     device = devices[0] if table.device is None else table.device
     if not (others and re.fullmatch(others, device)):
         table.check_options("device", devices)
@@ -512,7 +512,7 @@ def _variant(
             hint = did_you_mean(name, declared.variants)
             text = f"unknown variant {name!r}; {hint} One of your own needs `from`."
             raise table.error(text)
-        table.table.check_option("from", table.kind, declared.variants)
+        table.place.check_option("from", table.kind, declared.variants)
         kind = table.kind
     flags = table.flags or ()
     if flags and kind in declared.as_exported:

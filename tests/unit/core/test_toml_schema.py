@@ -219,7 +219,7 @@ def test_each_struct_knows_its_place(load):
     text = "name = 'x'\n[[open]]\nwidth = 4\n[[open]]\n[sizes]\nbatch = 2"
     sheet = read(load(text), Sheet)
 
-    assert [part.table.line() for part in sheet.open] == [2, 4]
+    assert [part.place.line() for part in sheet.open] == [2, 4]
     assert [part.others for part in sheet.open] == [{"width": 4}, {}]
     assert "width" in sheet.open[0]
     assert "on" not in sheet.open[0]
@@ -232,4 +232,4 @@ def test_a_table_that_is_left_out_has_the_place_of_what_holds_it(load):
 
     for parent in parents:
         assert str(parent.absent.error("No.", "on")).endswith("sheet.toml:1: No.")
-    assert parents[0].absent.table is not parents[1].absent.table
+    assert parents[0].absent.place is not parents[1].absent.place
