@@ -23,6 +23,7 @@ from collections.abc import Collection, Iterable, Iterator
 from copy import copy
 from datetime import date, datetime, time
 from inspect import cleandoc
+from itertools import chain
 from types import UnionType
 from typing import (
     Annotated,
@@ -205,10 +206,10 @@ def _check(table: Table, kind: Any, *keys: str | int) -> None:  # noqa: ANN401
     else:
         return
     marks, options = _options(kind)
-    option = next((one for one in options if _is(part.data, one)), None)
+    option = next((each for each in options if _fits(part.data, each)), None)
     if option is None:
         # If there is a single type, its own sentence is about bounds.
-        words = " or ".join(KINDS[_python(one)] for one in options)
+        words = " or ".join(KINDS[_python(each)] for each in options)
         _refuse(table, words, marks if len(options) > 1 else [], *keys)
     more, (option,) = _options(option)
     if get_origin(option) is tuple:
@@ -240,12 +241,12 @@ def _refuse(
 ) -> NoReturn:
     """Refuse a value that has nothing wrong within it; `words` is what it must be."""
     value: Any = table.part(*keys).data
-    *_, key = (one for one in keys if isinstance(one, str))
+    *_, key = (each for each in keys if isinstance(each, str))
     *_, last = keys
     what = f"item {last + 1} of {key!r}" if isinstance(last, int) else repr(key)
-    said = ""
+    own = ""
     for mark in marks:
-        said = said or (mark.extra or {}).get("sentence", "")
+        own = own or (mark.extra or {}).get("sentence", "")
         words = _bounds(mark, value) or words
         if value == "" and mark.min_length:
             text = f"{key!r} is empty."
@@ -253,7 +254,7 @@ def _refuse(
         if value == [] and mark.min_length:
             text = f"{key!r} is empty, so there would be nothing to test."
             raise table.error(text, *keys)
-    text = f"{said or f'{what} must be {words}'}, got {shown(value)}."
+    text = f"{own or f'{what} must be {words}'}, got {shown(value)}."
     raise table.error(text, *keys)
 
 
@@ -288,11 +289,10 @@ def _python(kind: Any) -> type:  # noqa: ANN401  # a type
     return dict if issubclass(python_type, Keys) else cast("type", python_type)
 
 
-def _is(value: object, kind: Any) -> bool:  # noqa: ANN401  # a type
+def _fits(value: object, kind: Any) -> bool:  # noqa: ANN401  # a type
     """Whether a value has exactly this type; in Python a bool is also an int."""
-    return type(value) is _python(kind) or (
-        type(value) is int and _python(kind) is float
-    )
+    wanted = _python(kind)
+    return type(value) is wanted or (type(value) is int and wanted is float)
 
 
 @functools.cache
@@ -320,9 +320,8 @@ def json_schema(kind: type[Keys], *more: type[Keys]) -> dict[str, Any]:
     """
     kinds = (kind, *more)
     (root, *_), defs = msgspec.json.schema_components(kinds, ref_template=REFERENCE)
-    for one in kinds:
-        for struct in _structs(one):
-            _describe(defs[struct.__name__], struct)
+    for struct in chain.from_iterable(map(_structs, kinds)):
+        _describe(defs[struct.__name__], struct)
     schema = {"$schema": DIALECT, **root, "$defs": defs}
     return cast("dict[str, Any]", _as_toml(schema))
 
