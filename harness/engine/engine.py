@@ -103,6 +103,9 @@ class Engine(AbstractContextManager["Engine"]):
         """
         begun = [(case, Future[CaseRecord]()) for case in cases]
         waiting = together(begun)
+        first = begun[0][0] if begun else None
+        if isinstance(first, Case):  # its runtime starts while PyTorch exports
+            self._worker_pool.begin(first.host)
 
         def begin() -> None:
             if waiting:

@@ -122,6 +122,16 @@ class WorkerPool:
         """Return a pool with a suite's limits on time and memory."""
         return cls(limits.timeout_s, on_progress, limits.memory_gib)
 
+    def begin(self, host_name: str) -> None:
+        """Start a host ahead of its first job, because it imports for seconds."""
+        with self._lock:
+            if self._closed or self._idle.get(host_name):
+                return
+            host = _host_of(host_name)
+            self._all.append(host)
+            self._idle[host_name] = [host]
+        host.begin()
+
     def close(self) -> None:
         """End every job; later ones are refused. A few idle hosts are kept."""
         self.rest()
