@@ -10,7 +10,6 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, cast
 
 from msgspec import msgpack
@@ -22,7 +21,6 @@ from harness.core.case import (
     Group,
     Sample,
     sample_groups,
-    smallest,
 )
 from harness.core.comparison import Comparison
 from harness.core.digest import digest_value
@@ -41,13 +39,13 @@ from harness.engine.deployed import Deployed, Reading
 from harness.engine.excerpt import Redraw, Spot
 from harness.engine.imports import Imports
 from harness.engine.needs import drawing_need
+from harness.engine.stage import Stage, lost
 from harness.engine.store import Store
 from harness.engine.worker_pool import WorkerPool
 from harness.recipes import RECIPES
 from harness.suite.forecast import CONVERT, file_weights, need_of, stored_weights
 
 _NOTHING = Comparison(expected_shape=())
-_EFFECTS = "effects.msgpack"
 
 
 class Artifacts:
@@ -76,7 +74,7 @@ class Artifacts:
                 self._prepare(case, groups, took)
                 found = self._readings(case, groups)
         if found is None:
-            raise _lost(case.component.name)
+            raise lost(case.component.name)
         return found
 
     def _prepare(
@@ -113,15 +111,13 @@ class Artifacts:
             owner = formats()[kind]
             if (own := owner.own_format) is None:
                 continue
+            host = f"{CONVERT}{owner.name}"
             self._made(
-                kind,
-                keys.converted_key(case.component, kind),
-                f"{CONVERT}{owner.name}",
-                own.take,
+                tasks.TAKEN.of(kind=kind, host=host, task=own.take),
                 case.component,
+                decides=(keys.converted(case.component, kind), owner),
                 subject=case.component.name,
                 label=f"{case.id}: its {own.title}",
-                failure=Outcome.LOAD,
             )
 
     def _readings(
@@ -130,28 +126,16 @@ class Artifacts:
         """Return the readings from the store, or None unless it has all."""
         readings = {}
         for group in groups:
-            graph = keys.onnx_key(case.component, case.export, dict(group.shapes))
-            if self.store.find("onnx", graph) is None:
+            if tasks.find_graph(self.store, case, group) is None:
                 return None
             for sample in group.samples:
-                drawn = keys.inputs_key(case.component, sample)
-                inputs = self.store.find("inputs", drawn)
-                if inputs is None:
+                found = tasks.find_reading(self.store, case, group, sample)
+                if found is None:
                     return None
-                if inputs.meta.get("refused"):
-                    readings[sample] = Reading.of(sample, inputs, inputs)
-                    continue
-                recorded = keys.reference_key(
-                    graph, inputs, case.reference, layers=sample.layers
-                )
-                reference = self.store.find("reference", recorded)
-                if reference is None:
-                    return None
-                readings[sample] = Reading.of(sample, inputs, reference)
+                readings[sample] = found
             kept = tuple(s for s in group.samples if not readings[s].refused)
-            asked = smallest(replace(group, samples=kept)) if kept else ()
-            answers = keys.asked_key(case.component, asked, case.reference)
-            if kept and self.store.find("asked", answers) is None:
+            asking = replace(group, samples=kept)
+            if kept and tasks.find_asked(self.store, case, asking) is None:
                 return None
         return readings
 
@@ -159,19 +143,18 @@ class Artifacts:
         """Return the graph for a case's first sample, without references."""
         group = sample_groups(case, case.samples)[0]
         self._take(case)
-        key = keys.onnx_key(case.component, case.export, dict(group.shapes))
         with self.worker_pool.one_at_a_time(case.shared):
-            if self.store.find("onnx", key) is None:
+            if tasks.find_graph(self.store, case, group) is None:
                 self._prepare(case, (replace(group, samples=()),), took)
-        return self.found("onnx", key)
+        return self.graph(case, group)
 
     def draw(
         self, pipeline: Pipeline, device: Device, took: dict[str, float]
     ) -> tuple[Entry, Entry]:
         """Return a pipeline's inputs and PyTorch's drawing; make missing ones."""
-        drawn = keys.drawing_inputs_key(pipeline)
+        drawn = keys.drawing_inputs(pipeline)
         with self.worker_pool.one_at_a_time(digest_value((drawn, asdict(device)))):
-            found = self._drawing(drawn, pipeline, device)
+            found = self._drawing(pipeline, device)
             if found is None:
                 result = self.worker_pool.job(
                     "torch",
@@ -185,20 +168,20 @@ class Artifacts:
                     failure=Outcome.REFERENCE,
                     need=drawing_need(pipeline, self.weights),
                 )
-                took["reference"] = cast("float", result.value)
-                found = self._drawing(drawn, pipeline, device)
+                took["reference"] = result.wall_ns / 1e9
+                found = self._drawing(pipeline, device)
         if found is None:
-            raise _lost(pipeline.name)
+            raise lost(pipeline.name)
         return found
 
     def _drawing(
-        self, drawn: Mapping[str, object], pipeline: Pipeline, device: Device
+        self, pipeline: Pipeline, device: Device
     ) -> tuple[Entry, Entry] | None:
-        inputs = self.store.find("drawing-inputs", drawn)
+        drawn = keys.drawing_inputs(pipeline)
+        inputs = tasks.DRAWING_INPUTS.find(self.store, drawn)
         if inputs is None:
             return None
-        key = keys.drawing_key(pipeline, inputs, device)
-        reference = self.store.find("drawing", key)
+        reference = tasks.DRAWING.find(self.store, pipeline, inputs, device)
         return None if reference is None else (inputs, reference)
 
     def deployed(
@@ -226,23 +209,23 @@ class Artifacts:
         if not is_made(case):
             if declared.own_format is None:
                 return onnx, export_files.MODEL
-            key = keys.converted_key(case.component, declared.reads)
-            return self.found(declared.reads, key), declared.model
+            stage = tasks.TAKEN.of(kind=declared.reads)
+            taken = keys.converted(case.component, declared.reads)
+            return self.found(stage, taken, declared), declared.model
         calibration = self._calibration(case, onnx)
         host = f"{CONVERT}{variant.backend}"
-        entry, took_s = self._made(
-            variant.backend,
-            keys.variant_key(onnx, variant, self._native, calibration),
-            host,
-            tasks.DEPLOY,
-            *(case.component, variant, onnx, self._native, calibration),
+        native = keys.Native(None if variant.converter else self._native)
+        decides = variant, onnx, native, calibration
+        entry, seconds = self._made(
+            tasks.DEPLOYED.of(kind=variant.backend, host=host),
+            *(case.component, *decides),
+            decides=decides,
             subject=case.component.name,
             label=f"{case.id}: conversion",
-            failure=Outcome.CONVERT,
             need=partial(self.need, case, host, case.samples),
         )
-        if took is not None and took_s is not None:
-            took["convert"] = cast("float", took_s)
+        if took is not None and seconds is not None:
+            took["convert"] = seconds
         return entry, declared.model
 
     def role_file(
@@ -273,9 +256,9 @@ class Artifacts:
 
     def inputs(self, case: Case, samples: Sequence[Sample]) -> tuple[Entry, ...]:
         """Return samples' inputs without references; draw missing ones."""
-        wanted = [keys.inputs_key(case.component, sample) for sample in samples]
+        drawn = keys.whole(case.component)
         with self.worker_pool.one_at_a_time(("inputs", case.shared)):
-            if None in (self.store.find("inputs", key) for key in wanted):
+            if None in (tasks.INPUTS.find(self.store, drawn, one) for one in samples):
                 self.worker_pool.job(
                     "torch",
                     tasks.DRAW_INPUTS,
@@ -286,39 +269,32 @@ class Artifacts:
                     label=f"{case.component.name}: inputs",
                     failure=Outcome.EXPORT,
                 )
-        return tuple(self.found("inputs", key) for key in wanted)
+        return tuple(self.found(tasks.INPUTS, drawn, sample) for sample in samples)
 
     def excerpt(self, case: Case, graph: Entry, reading: Reading, spot: Spot) -> Entry:
         """Return the excerpt around one value of a graph; cut it out if missing."""
         entry, _ = self._made(
-            "excerpt",
-            keys.excerpt_key(graph, reading, spot),
-            f"{CONVERT}{case.backend}",
-            tasks.CUT_EXCERPT,
+            tasks.EXCERPT.of(host=f"{CONVERT}{case.backend}"),
             *(case.component, graph, reading, spot),
+            decides=(graph, reading, spot),
             subject=case.component.name,
             label=f"{case.id}: excerpt at {spot.probe}",
-            failure=Outcome.CONVERT,
         )
         return entry
 
     def redrawn(self, case: Case, excerpt: Entry, how: Redraw) -> Entry:
         """Return an excerpt with drawn numbers; draw them if they are missing."""
         entry, _ = self._made(
-            "excerpt",
-            keys.redraw_key(excerpt, how),
-            f"{CONVERT}{case.backend}",
-            tasks.REDRAW_EXCERPT,
+            tasks.REDRAWN.of(host=f"{CONVERT}{case.backend}"),
             *(excerpt, how),
             subject=case.component.name,
             label=f"{case.id}: drawn excerpt",
-            failure=Outcome.CONVERT,
         )
         return entry
 
     def effects(
         self,
-        task: str,
+        stage: Stage,
         given: Trials,
         values: Mapping[str, object],
         *rest: object,
@@ -326,26 +302,18 @@ class Artifacts:
     ) -> Effects:
         """Return the effects of rounded weights; make the trials if they are missing.
 
-        `task` makes the trials from `given` and the `rest`. `values` has what decides
-        the values that the trials move.
+        The task of `stage` makes the trials from `given` and the `rest`. `values` has
+        what decides the values that the trials move.
         """
-
-        def build(folder: Path) -> Mapping[str, object]:
-            result = self.worker_pool.job(
-                "torch",
-                task,
-                *(given, *rest),
-                subject=given.component.name,
-                label=f"{given.component.name}: rounded weights",
-                failure=Outcome.REFERENCE,
-                need=need,
-            )
-            # JSON has no NaN, which says that a trial could not be made.
-            (folder / _EFFECTS).write_bytes(msgpack.encode(result.value))
-            return {}
-
-        entry = self.store.make("effects", keys.effects_key(given, values), build)
-        path = entry.file(_EFFECTS)
+        entry, _ = self._made(
+            stage,
+            *(given, *rest),
+            decides=(given, values),
+            subject=given.component.name,
+            label=f"{given.component.name}: rounded weights",
+            need=lambda: need,
+        )
+        path = entry.file(tasks.EFFECTS_FILE)
         try:
             with in_a_clause():
                 return msgpack.decode(read_bytes(path), type=Effects)
@@ -364,19 +332,12 @@ class Artifacts:
         # A user's own recipe may do anything in `build`; those here draw weights.
         if component.source.seed is None or component.recipe not in RECIPES:
             return file_weights(component)
-        key = keys.weights_key(component)
-        with self.worker_pool.one_at_a_time(digest_value(key)):
-            entry = self.store.find("weights", key)
-            if entry is None:
-                counted = self.worker_pool.job(
-                    "torch",
-                    tasks.WEIGH,
-                    component,
-                    subject=component.name,
-                    label=f"{component.name}: counting weights",
-                    failure=Outcome.EXPORT,
-                ).value
-                entry = self.store.make("weights", key, lambda _: {"bytes": counted})
+        entry, _ = self._made(
+            tasks.WEIGHTS,
+            component,
+            subject=component.name,
+            label=f"{component.name}: counting weights",
+        )
         return int(cast("int", entry.meta["bytes"]))
 
     def self_rows(
@@ -390,20 +351,31 @@ class Artifacts:
 
         def rows(name: str) -> Iterator[Row]:
             dtype = SELF[name]
-            made = {one.sample: keys.self_key(one, device, dtype) for one in readings}
+            decides = {
+                one.sample: (one.reference.key_digest, dtype, keys.processor(device))
+                for one in readings
+            }
             with self.worker_pool.one_at_a_time((name, case.shared)):
-                there = {s for s, key in made.items() if self.store.find("self", key)}
-                lacking = [one for one in readings if one.sample not in there]
+                lacking = [
+                    one
+                    for one in readings
+                    if tasks.SELF.find(self.store, *decides[one.sample]) is None
+                ]
                 if lacking:
-                    took["self"] = took.get("self", 0.0) + self._measure_self(
+                    result = self.worker_pool.job(
+                        tasks.SELF.host,
                         tasks.MEASURE_SELF,
+                        self.store.root,
                         *(component, lacking, device, dtype),
                         subject=component.name,
-                        dtype=dtype,
+                        label=f"{component.name}: PyTorch's own {dtype}",
+                        failure=Outcome.REFERENCE,
                         need=self.need(case, "torch", case.samples),
                     )
-            for sample, key in made.items():
-                yield from _self_rows(name, self.found("self", key), sample)
+                    took["self"] = took.get("self", 0.0) + result.wall_ns / 1e9
+            for sample, of_sample in decides.items():
+                entry = self.found(tasks.SELF, *of_sample)
+                yield from _self_rows(name, entry, sample)
 
         return _each_self(case.within, rows)
 
@@ -419,36 +391,19 @@ class Artifacts:
 
         def rows(name: str) -> Iterator[Row]:
             dtype = SELF[name]
-            key = keys.self_drawing_key(pipeline, inputs, device, dtype)
-            with self.worker_pool.one_at_a_time(digest_value(key)):
-                if self.store.find("self", key) is None:
-                    took["self"] = took.get("self", 0.0) + self._measure_self(
-                        tasks.DRAW_SELF,
-                        *(pipeline, inputs, reference, device, dtype),
-                        self.worker_pool.memory_gib,
-                        subject=pipeline.name,
-                        dtype=dtype,
-                        need=drawing_need(pipeline, self.weights),
-                    )
-            yield from _self_rows(name, self.found("self", key))
+            entry, seconds = self._made(
+                tasks.SELF_DRAWN,
+                *(pipeline, inputs, reference, device, dtype),
+                self.worker_pool.memory_gib,
+                decides=(pipeline, inputs, device, dtype, keys.processor(device)),
+                subject=pipeline.name,
+                label=f"{pipeline.name}: PyTorch's own {dtype}",
+                need=partial(drawing_need, pipeline, self.weights),
+            )
+            took["self"] = took.get("self", 0.0) + (seconds or 0.0)
+            yield from _self_rows(name, entry)
 
         return _each_self(case.within, rows)
-
-    def _measure_self(
-        self, task: str, *arguments: object, subject: str, dtype: str, need: Need | None
-    ) -> float:
-        """Run PyTorch in fewer bits, and return the seconds that it took."""
-        result = self.worker_pool.job(
-            "torch",
-            task,
-            self.store.root,
-            *arguments,
-            subject=subject,
-            label=f"{subject}: PyTorch's own {dtype}",
-            failure=Outcome.REFERENCE,
-            need=need,
-        )
-        return result.wall_ns / 1e9
 
     def graph(self, case: Case, group: Group) -> Entry:
         """Return a graph that was made before.
@@ -457,8 +412,7 @@ class Artifacts:
             StageError: The store no longer has it.
 
         """
-        key = keys.onnx_key(case.component, case.export, dict(group.shapes))
-        return self.found("onnx", key)
+        return _there("onnx", tasks.find_graph(self.store, case, group))
 
     def checked(self, case: Case, graph: Entry) -> Mapping[str, object]:
         """Return the differences between a graph and PyTorch's module.
@@ -468,14 +422,11 @@ class Artifacts:
         if reference_host(case) != "torch":
             return {}
         checked, _ = self._made(
-            "checked",
-            keys.checked_key(case.component, graph),
-            "torch",
-            tasks.CHECK_GRAPH,
-            *(case.component, case.export, graph, case.reference),
+            tasks.CHECKED,
+            *(case.component, graph, case.reference),
+            decides=(case.component, graph),
             subject=case.component.name,
             label=f"{case.component.name}: weights and attributes",
-            failure=Outcome.EXPORT,
             need=partial(self.need, case, "torch", case.samples),
         )
         return checked.meta
@@ -487,51 +438,56 @@ class Artifacts:
             StageError: The store no longer has them.
 
         """
-        key = keys.asked_key(case.component, smallest(group), case.reference)
-        return self.found("asked", key)
+        return _there("asked", tasks.find_asked(self.store, case, group))
 
     def _made(
         self,
-        kind: str,
-        key: Mapping[str, object],
-        host: str,
-        task: str,
+        stage: Stage,
         *arguments: object,
         subject: str,
         label: str,
-        failure: Outcome,
+        decides: Sequence[object] | None = None,
         need: Callable[[], Need | None] = lambda: None,
-    ) -> tuple[Entry, object]:
+    ) -> tuple[Entry, float | None]:
         """Return an entry; if it is missing, a job of one thread makes it.
 
-        The result of that job is returned too, or None if there was none.
+        Args:
+            stage: The stage, which has a task.
+            *arguments: Arguments of the task.
+            subject: The component or pipeline, for progress.
+            label: The beginning of every message.
+            decides: What decides the entry, if not just the arguments.
+            need: Returns the forecast memory. It is called only if there is a job, for
+                it may count weights.
+
+        Returns:
+            The entry, and the seconds of the job; None if there was no job.
+
         """
-        result = None
-        with self.worker_pool.one_at_a_time(digest_value(key)):
-            if self.store.find(kind, key) is None:
+        decides, seconds = arguments if decides is None else decides, None
+        digest = digest_value(stage.key(*decides))
+        with self.worker_pool.one_at_a_time((stage.kind, digest)):
+            if stage.find(self.store, *decides) is None:
                 result = self.worker_pool.job(
-                    host,
-                    task,
-                    self.store.root,
-                    *arguments,
+                    stage.host,
+                    tasks.WORK,
+                    *(self.store.root, stage, decides, digest, arguments),
                     subject=subject,
                     label=label,
-                    failure=failure,
-                    need=need(),  # asked only here, for it may count weights
-                ).value
-        return self.found(kind, key), result
+                    failure=stage.failure,
+                    need=need(),
+                )
+                seconds = result.wall_ns / 1e9
+        return self.found(stage, *decides), seconds
 
-    def found(self, kind: str, key: Mapping[str, object]) -> Entry:
+    def found(self, stage: Stage, *decides: object) -> Entry:
         """Return an entry that must be in the store.
 
         Raises:
             StageError: The store does not have it.
 
         """
-        entry = self.store.find(kind, key)
-        if entry is None:
-            raise _lost(kind)
-        return entry
+        return _there(stage.kind, stage.find(self.store, *decides))
 
 
 def _each_self(
@@ -575,12 +531,10 @@ def _self_row(
     )
 
 
-def _lost(what: str) -> StageError:
-    msg = (
-        f"{what}: the store does not have what was just made for it. Either it was "
-        "cleared meanwhile, or the harness's own files were edited; run this again."
-    )
-    return StageError(msg, outcome=Outcome.LOAD)
+def _there(kind: str, entry: Entry | None) -> Entry:
+    if entry is None:
+        raise lost(kind)
+    return entry
 
 
 def native_converter(named: str | None) -> str | None:

@@ -24,7 +24,7 @@ from harness.core.outcome import Outcome
 from harness.core.pipeline import PipelineCase, PipelineRun, Tested
 from harness.core.record import LAYERS, READ, CaseRecord, Failure, Row
 from harness.core.rounding import Bits, Effects, Trials
-from harness.core.runtime import exact, onnx_runtime
+from harness.core.runtime import exact, onnx_runtime, runtime
 from harness.core.waiting import awaited
 from harness.engine import export_files, keys, tasks
 from harness.engine.artifacts import Artifacts, native_converter
@@ -270,13 +270,13 @@ class Engine(AbstractContextManager["Engine"]):
         keeps = not any(sample.label for sample in case.samples)
         keeps = keeps and case.device.target is None
         asked = {
-            at: keys.contract_key(case, file)
+            at: _contract_of(case, file)
             for at, file in enumerate(deployed)
             if file.asked
         }
         known = {
-            at: self.store.find("contract", key) if keeps else None
-            for at, key in asked.items()
+            at: tasks.CONTRACT.find(self.store, *decides) if keeps else None
+            for at, decides in asked.items()
         }
         deployed = [
             replace(file, asked=None) if known.get(at) else file
@@ -288,11 +288,11 @@ class Engine(AbstractContextManager["Engine"]):
         questions = {s.id: keys.question(case.component, s) for s in case.samples}
         answers = iter(fields["contract"])
         contract = []
-        for at, key in asked.items():
+        for at, decides in asked.items():
             kept = known[at]
             contract.append(dict(kept.meta) if kept else next(answers))
             if keeps and not kept:
-                self._keep(key, contract[-1])
+                self._keep(contract[-1], *decides)
         return {
             **fields,
             "inputs": questions,
@@ -301,14 +301,14 @@ class Engine(AbstractContextManager["Engine"]):
             "contract": tuple(contract),
         }
 
-    def _keep(self, key: Mapping[str, object], answer: Mapping[str, object]) -> None:
+    def _keep(self, answer: Mapping[str, object], *decides: object) -> None:
         """Store what a file answered, where that is possible.
 
         JSON has no infinite answer. A store that cannot be written must not cost the
         measurements that there are; the file is only asked again.
         """
         with suppress(SpecError, StoreError):
-            self.store.make("contract", key, lambda _: answer)
+            tasks.CONTRACT.make(self.store, lambda _: answer, *decides)
 
     def _job(
         self,
@@ -452,7 +452,7 @@ class Engine(AbstractContextManager["Engine"]):
         assert case is not None  # noqa: S101  # as above
         pipeline = drawing.pipeline
         inputs, _ = self.drawing(drawing)
-        drawn = keys.drawing_key(pipeline, inputs, drawing.device)
+        drawn = tasks.DRAWING.key(pipeline, inputs, drawing.device)
         rest = (pipeline, role, inputs, self._worker_pool.memory_gib)
         need = pipeline_need(drawing, self._artifacts.weights)
         given = self._trials(case, trials, only)
@@ -548,6 +548,14 @@ class Engine(AbstractContextManager["Engine"]):
             "pipeline": {"roles": pipeline_case.asked, **fields["pipeline"]},
             "artifacts": {file.role: file.artifact.summary for file in role_files},
         }
+
+
+def _contract_of(case: Case, file: Deployed) -> tuple[object, ...]:
+    """Return what decides a file's answers to the questions of its contract."""
+    inputs = [reading.inputs for reading in file.readings]
+    device = case.device
+    ran = keys.processor(device), runtime(case.backend)
+    return file.artifact, file.asked, inputs, device, *ran
 
 
 def _recorded(case: Tested, measure: Callable[[], Fields]) -> CaseRecord:

@@ -15,8 +15,8 @@ from itertools import chain
 from harness.core.errors import StageError
 from harness.core.memory import MemoryBudget, Need, available_bytes
 from harness.core.outcome import Outcome
-from harness.engine import tasks
 from harness.engine.host import Host
+from harness.engine.preload import preload
 from harness.engine.worker import JobResult
 from harness.suite.schema import Limits
 
@@ -50,7 +50,7 @@ _keeping = threading.Lock()
 
 def _host_of(name: str) -> Host:
     """Return a kept host of the same kind, or a new one."""
-    new = Host(name, tasks.preload(name))
+    new = Host(name, preload(name))
     with _keeping:
         for host in reversed(_kept):
             if host.kind == new.kind:
@@ -155,7 +155,7 @@ class WorkerPool:
         """Run a stage in a child process of an idle host, or of a new one.
 
         Args:
-            host_name: A host that `tasks.preload` knows.
+            host_name: A host that `preload` knows.
             function: A function of `tasks`.
             *arguments: The arguments of that function.
             subject: The component or case, for progress.
