@@ -45,7 +45,7 @@ def staged(store: Store, chain: PipelineCase) -> PipelineRun:
     worker_pool = WorkerPool(TIMEOUT_S)
     try:
         artifacts = Artifacts(store, worker_pool, native_converter(None))
-        inputs, reference = artifacts.draw(chain.pipeline, chain.device, {})
+        inputs, reference = artifacts.draw(chain.pipeline, chain.device)
         role_files = tuple(
             artifacts.role_file(case, role) for role, case in chain.roles if case
         )

@@ -41,7 +41,7 @@ from harness.engine.imports import Imports
 from harness.engine.needs import drawing_need
 from harness.engine.stage import Stage, lost
 from harness.engine.store import Store
-from harness.engine.worker_pool import WorkerPool
+from harness.engine.worker_pool import WorkerPool, add_seconds
 from harness.recipes import RECIPES
 from harness.suite.forecast import CONVERT, file_weights, need_of, stored_weights
 
@@ -59,27 +59,20 @@ class Artifacts:
         self._native = native
         self.known = Imports(store, worker_pool, self.need).known
 
-    def prepare(
-        self,
-        case: Case,
-        samples: Sequence[Sample],
-        took: dict[str, float] | None = None,
-    ) -> dict[Sample, Reading]:
+    def prepare(self, case: Case, samples: Sequence[Sample]) -> dict[Sample, Reading]:
         """Return samples' inputs and references; make missing ones."""
         groups = sample_groups(case, samples)
         self._take(case)
         with self.worker_pool.one_at_a_time(case.shared):
             found = self._readings(case, groups)
             if found is None:
-                self._prepare(case, groups, took)
+                self._prepare(case, groups)
                 found = self._readings(case, groups)
         if found is None:
             raise lost(case.component.name)
         return found
 
-    def _prepare(
-        self, case: Case, groups: Sequence[Group], took: dict[str, float] | None
-    ) -> None:
+    def _prepare(self, case: Case, groups: Sequence[Group]) -> None:
         """Make missing inputs and references, by PyTorch or by the foreign file."""
         host = reference_host(case)
         samples = [sample for group in groups for sample in group.samples]
@@ -96,13 +89,13 @@ class Artifacts:
             failure=Outcome.EXPORT,
             need=self.need(case, host, samples or case.samples),
         )
-        if took is not None:
-            took.update(cast("dict[str, float]", result.value))
+        for kind, seconds in cast("dict[str, float]", result.value).items():
+            add_seconds(kind, seconds)
 
-    def make(self, case: Case, group: Group) -> None:
+    def make_group(self, case: Case, group: Group) -> None:
         """Make a group's graph, and its samples' inputs and references."""
         self._take(case)
-        self._prepare(case, (group,), None)
+        self._prepare(case, (group,))
 
     def _take(self, case: Case) -> None:
         """Put a component's converted foreign files into the store."""
@@ -112,7 +105,7 @@ class Artifacts:
             if (own := owner.own_format) is None:
                 continue
             host = f"{CONVERT}{owner.name}"
-            self._made(
+            self.make(
                 tasks.TAKEN.of(kind=kind, host=host, task=own.take),
                 case.component,
                 decides=(keys.converted(case.component, kind), owner),
@@ -139,18 +132,16 @@ class Artifacts:
                 return None
         return readings
 
-    def export(self, case: Case, took: dict[str, float] | None = None) -> Entry:
+    def export(self, case: Case) -> Entry:
         """Return the graph for a case's first sample, without references."""
         group = sample_groups(case, case.samples)[0]
         self._take(case)
         with self.worker_pool.one_at_a_time(case.shared):
             if tasks.find_graph(self.store, case, group) is None:
-                self._prepare(case, (replace(group, samples=()),), took)
+                self._prepare(case, (replace(group, samples=()),))
         return self.graph(case, group)
 
-    def draw(
-        self, pipeline: Pipeline, device: Device, took: dict[str, float]
-    ) -> tuple[Entry, Entry]:
+    def draw(self, pipeline: Pipeline, device: Device) -> tuple[Entry, Entry]:
         """Return a pipeline's inputs and PyTorch's drawing; make missing ones."""
         drawn = keys.drawing_inputs(pipeline)
         with self.worker_pool.one_at_a_time(digest_value((drawn, asdict(device)))):
@@ -168,7 +159,7 @@ class Artifacts:
                     failure=Outcome.REFERENCE,
                     need=drawing_need(pipeline, self.weights),
                 )
-                took["reference"] = result.wall_ns / 1e9
+                add_seconds("reference", result.wall_ns / 1e9)
                 found = self._drawing(pipeline, device)
         if found is None:
             raise lost(pipeline.name)
@@ -189,10 +180,9 @@ class Artifacts:
         case: Case,
         graph: Entry,
         readings: Sequence[Reading],
-        took: dict[str, float] | None = None,
     ) -> Deployed:
         """Return the deployed file of a graph, and the samples that it runs."""
-        artifact, model = self.deploy(case, graph, took)
+        artifact, model = self.deploy(case, graph)
         return Deployed(
             artifact=artifact,
             model=model,
@@ -200,9 +190,7 @@ class Artifacts:
             readings=tuple(readings),
         )
 
-    def deploy(
-        self, case: Case, onnx: Entry, took: dict[str, float] | None = None
-    ) -> tuple[Entry, str]:
+    def deploy(self, case: Case, onnx: Entry) -> tuple[Entry, str]:
         """Return the deployed file; make it if it is missing."""
         variant = case.variant
         declared = runtime(variant.backend)
@@ -216,7 +204,7 @@ class Artifacts:
         host = f"{CONVERT}{variant.backend}"
         native = keys.Native(None if variant.converter else self._native)
         decides = variant, onnx, native, calibration
-        entry, seconds = self._made(
+        entry = self.make(
             tasks.DEPLOYED.of(kind=variant.backend, host=host),
             *(case.component, *decides),
             decides=decides,
@@ -224,15 +212,11 @@ class Artifacts:
             label=f"{case.id}: conversion",
             need=partial(self.need, case, host, case.samples),
         )
-        if took is not None and seconds is not None:
-            took["convert"] = seconds
         return entry, declared.model
 
-    def role_file(
-        self, case: Case, role: str, took: dict[str, float] | None = None
-    ) -> RoleFile:
+    def role_file(self, case: Case, role: str) -> RoleFile:
         """Return a case's deployed file for a role of a pipeline; make missing ones."""
-        artifact, model = self.deploy(case, self.export(case, took), took)
+        artifact, model = self.deploy(case, self.export(case))
         return RoleFile(
             role=role,
             component=case.component,
@@ -273,24 +257,22 @@ class Artifacts:
 
     def excerpt(self, case: Case, graph: Entry, reading: Reading, spot: Spot) -> Entry:
         """Return the excerpt around one value of a graph; cut it out if missing."""
-        entry, _ = self._made(
+        return self.make(
             tasks.EXCERPT.of(host=f"{CONVERT}{case.backend}"),
             *(case.component, graph, reading, spot),
             decides=(graph, reading, spot),
             subject=case.component.name,
             label=f"{case.id}: excerpt at {spot.probe}",
         )
-        return entry
 
     def redrawn(self, case: Case, excerpt: Entry, how: Redraw) -> Entry:
         """Return an excerpt with drawn numbers; draw them if they are missing."""
-        entry, _ = self._made(
+        return self.make(
             tasks.REDRAWN.of(host=f"{CONVERT}{case.backend}"),
             *(excerpt, how),
             subject=case.component.name,
             label=f"{case.id}: drawn excerpt",
         )
-        return entry
 
     def effects(
         self,
@@ -305,7 +287,7 @@ class Artifacts:
         The task of `stage` makes the trials from `given` and the `rest`. `values` has
         what decides the values that the trials move.
         """
-        entry, _ = self._made(
+        entry = self.make(
             stage,
             *(given, *rest),
             decides=(given, values),
@@ -332,7 +314,7 @@ class Artifacts:
         # A user's own recipe may do anything in `build`; those here draw weights.
         if component.source.seed is None or component.recipe not in RECIPES:
             return file_weights(component)
-        entry, _ = self._made(
+        entry = self.make(
             tasks.WEIGHTS,
             component,
             subject=component.name,
@@ -340,9 +322,7 @@ class Artifacts:
         )
         return int(cast("int", entry.meta["bytes"]))
 
-    def self_rows(
-        self, case: Case, readings: Sequence[Reading], took: dict[str, float]
-    ) -> tuple[Row, ...]:
+    def self_rows(self, case: Case, readings: Sequence[Reading]) -> tuple[Row, ...]:
         """Return PyTorch's own error in each dtype that a case's tolerances ask for.
 
         Where PyTorch cannot run in a dtype, one row says why.
@@ -372,7 +352,7 @@ class Artifacts:
                         failure=Outcome.REFERENCE,
                         need=self.need(case, "torch", case.samples),
                     )
-                    took["self"] = took.get("self", 0.0) + result.wall_ns / 1e9
+                    add_seconds("self", result.wall_ns / 1e9)
             for sample, of_sample in decides.items():
                 entry = self.found(tasks.SELF, *of_sample)
                 yield from _self_rows(name, entry, sample)
@@ -384,14 +364,13 @@ class Artifacts:
         case: PipelineCase,
         inputs: Entry,
         reference: Entry,
-        took: dict[str, float],
     ) -> tuple[Row, ...]:
         """Return what `self_rows` returns, of a pipeline's pictures."""
         device, pipeline = case.device, case.pipeline
 
         def rows(name: str) -> Iterator[Row]:
             dtype = SELF[name]
-            entry, seconds = self._made(
+            entry = self.make(
                 tasks.SELF_DRAWN,
                 *(pipeline, inputs, reference, device, dtype),
                 self.worker_pool.memory_gib,
@@ -400,7 +379,6 @@ class Artifacts:
                 label=f"{pipeline.name}: PyTorch's own {dtype}",
                 need=partial(drawing_need, pipeline, self.weights),
             )
-            took["self"] = took.get("self", 0.0) + (seconds or 0.0)
             yield from _self_rows(name, entry)
 
         return _each_self(case.within, rows)
@@ -421,7 +399,7 @@ class Artifacts:
         """
         if reference_host(case) != "torch":
             return {}
-        checked, _ = self._made(
+        checked = self.make(
             tasks.CHECKED,
             *(case.component, graph, case.reference),
             decides=(case.component, graph),
@@ -440,7 +418,7 @@ class Artifacts:
         """
         return _there("asked", tasks.find_asked(self.store, case, group))
 
-    def _made(
+    def make(
         self,
         stage: Stage,
         *arguments: object,
@@ -448,7 +426,7 @@ class Artifacts:
         label: str,
         decides: Sequence[object] | None = None,
         need: Callable[[], Need | None] = lambda: None,
-    ) -> tuple[Entry, float | None]:
+    ) -> Entry:
         """Return an entry; if it is missing, a job of one thread makes it.
 
         Args:
@@ -460,11 +438,8 @@ class Artifacts:
             need: Returns the forecast memory. It is called only if there is a job, for
                 it may count weights.
 
-        Returns:
-            The entry, and the seconds of the job; None if there was no job.
-
         """
-        decides, seconds = arguments if decides is None else decides, None
+        decides = arguments if decides is None else decides
         digest = digest_value(stage.key(*decides))
         with self.worker_pool.one_at_a_time((stage.kind, digest)):
             if stage.find(self.store, *decides) is None:
@@ -477,8 +452,9 @@ class Artifacts:
                     failure=stage.failure,
                     need=need(),
                 )
-                seconds = result.wall_ns / 1e9
-        return self.found(stage, *decides), seconds
+                if stage.seconds:
+                    add_seconds(stage.seconds, result.wall_ns / 1e9)
+        return self.found(stage, *decides)
 
     def found(self, stage: Stage, *decides: object) -> Entry:
         """Return an entry that must be in the store.

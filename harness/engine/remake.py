@@ -91,7 +91,7 @@ def remake(
             known = [artifacts.known(case) for case in cases]
             for part, entry in _drawn(store, known, most):
                 samples = () if part.kind == _GRAPH else (part.sample,)
-                artifacts.make(part.case, replace(part.group, samples=samples))
+                artifacts.make_group(part.case, replace(part.group, samples=samples))
                 made = part.find(fresh)
                 if made is None:
                     msg = f"{part.subject}: the {part.kind} could not be made anew."

@@ -33,6 +33,7 @@ class Stage:
             empty if a larger task makes several entries at once.
         host: Name of the host of the worker process.
         failure: Outcome of an exception of the task that has none.
+        seconds: Kind of seconds that a record has for its jobs; empty for none.
         files: Names of files that every entry has.
         notes: Names of notes that every entry has.
 
@@ -45,6 +46,7 @@ class Stage:
     task: str = ""
     host: str = "torch"
     failure: Outcome = Outcome.EXPORT
+    seconds: str = ""
     files: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 

@@ -125,6 +125,7 @@ DEPLOYED: Final = Stage(
     code=keys.CONVERTED,
     task="harness.runtimes.graph.deploy:deploy",
     failure=Outcome.CONVERT,
+    seconds="convert",
 )
 """One variant's deployed file; the kind and the host are its runtime's."""
 
@@ -193,6 +194,7 @@ SELF_DRAWN: Final = Stage(
     tools=keys.DRAWING_TOOLS,
     task="harness.runtimes.diffusion.self_error:draw_self",
     failure=Outcome.REFERENCE,
+    seconds="self",
     notes=("samples", "probes", "rows"),
 )
 """The errors of PyTorch's own pictures in a dtype."""

@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import chain
 
@@ -46,6 +47,26 @@ _KEPT = 6
 
 _kept: list[Host] = []
 _keeping = threading.Lock()
+
+
+_seconds: ContextVar[dict[str, float]] = ContextVar("seconds")
+
+
+@contextmanager
+def timed() -> Iterator[dict[str, float]]:
+    """Give a table that gets the seconds of this thread's stages, by their kind."""
+    token = _seconds.set({})
+    try:
+        yield _seconds.get()
+    finally:
+        _seconds.reset(token)
+
+
+def add_seconds(kind: str, seconds: float) -> None:
+    """Add seconds of a stage to the table of `timed`, if there is one."""
+    table = _seconds.get(None)
+    if table is not None:
+        table[kind] = table.get(kind, 0.0) + seconds
 
 
 def _host_of(name: str) -> Host:
