@@ -7,7 +7,7 @@ import gc
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -18,10 +18,9 @@ from torch.fx import GraphModule
 
 from harness.core.case import Component, ExportSettings, symbol_of
 from harness.core.entry import Entry
-from harness.core.kinds import PROGRAM
 from harness.core.private import public
-from harness.engine.keys import program_key
 from harness.engine.store import Store
+from harness.engine.tasks import PROGRAM
 from harness.runtimes.pytorch.program import Program, program_of_export
 from harness.runtimes.pytorch.reference import check_count, refuse_changed_input
 
@@ -70,8 +69,8 @@ def translate_once(network: TracedNetwork) -> Translated:
 
     A translation takes minutes at full size, and a network may be measured many times.
     All of the program's state is the module's, so the program is kept without it. The
-    component's name and its file do not matter. `PROGRAM` says why a program stays on
-    the machine that made it.
+    component's name and its file do not matter. `core.kinds` says why a program stays
+    on the machine that made it.
 
     Raises:
         Exception: The exporter fails, or its program cannot be written or read. It may
@@ -85,7 +84,7 @@ def translate_once(network: TracedNetwork) -> Translated:
         fresh.append(made.exported_program)
         return _write(made, network.component, folder)
 
-    entry = network.store.make(PROGRAM, _key(network), build)
+    entry = PROGRAM.make(network.store, build, *_decides(network))
     if fresh:
         (exported,) = fresh
     else:
@@ -118,12 +117,12 @@ def keep(network: TracedNetwork, translated: ONNXProgram) -> None:
     """
     write = partial(_write, translated, network.component)
     with suppress(Exception):  # PyTorch raises anything
-        network.store.make(PROGRAM, _key(network), write)
+        PROGRAM.make(network.store, write, *_decides(network))
 
 
-def _key(network: TracedNetwork) -> dict[str, object]:
+def _decides(network: TracedNetwork) -> tuple[object, ...]:
     shapes = [list(tensor.shape) for tensor in network.example]
-    return program_key(network.component, network.settings, shapes)
+    return replace(network.component, foreign=None), network.settings, shapes
 
 
 def _write(

@@ -10,7 +10,7 @@ from PIL import Image
 from harness.core.case import sample_groups
 from harness.core.errors import SuiteError
 from harness.core.pipeline import App, Control, Sampling
-from harness.engine.keys import onnx_key
+from harness.engine.tasks import GRAPH
 from harness.runtimes.diffusion.hints import fit, read_image, three_channels
 from harness.runtimes.diffusion.inputs import draw_inputs
 from tests.places import DIGITS, FIXTURES
@@ -398,7 +398,7 @@ def test_a_role_takes_the_file_that_its_component_is_tested_with(load):
     role = dict(chain(suite, "text2img/mnn/fp32").roles)["unet"]
     (unet,) = [case for case in suite.cases if case.id == "unet/mnn/fp32"]
     tested, stored = (
-        [onnx_key(case.component, case.export, dict(g.shapes)) for g in groups]
+        [GRAPH.key(case.component, case.export, group) for group in groups]
         for case in (unet, role)
         for groups in (sample_groups(case, case.samples),)
     )
