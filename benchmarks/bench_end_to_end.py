@@ -29,8 +29,8 @@ from harness.core.runtime import runtime
 from harness.engine.artifacts import Artifacts, native_converter
 from harness.engine.engine import Engine
 from harness.engine.host import Host
+from harness.engine.preload import preload
 from harness.engine.store import Store
-from harness.engine.tasks import preload
 from harness.engine.worker_pool import WorkerPool, end_kept
 from harness.suite.schema import Limits
 from harness.suite.suite import load_suite
@@ -45,7 +45,7 @@ def staged(store: Store, chain: PipelineCase) -> PipelineRun:
     worker_pool = WorkerPool(TIMEOUT_S)
     try:
         artifacts = Artifacts(store, worker_pool, native_converter(None))
-        inputs, reference = artifacts.draw(chain.pipeline, chain.device, {})
+        inputs, reference = artifacts.draw(chain.pipeline, chain.device)
         role_files = tuple(
             artifacts.role_file(case, role) for role, case in chain.roles if case
         )

@@ -113,7 +113,7 @@ def drawn(chain: PipelineCase, root: Path) -> list[tuple[Need, int]]:
     """
     worker_pool = Watched(LIMIT_S, memory_gib=0)
     artifacts = Artifacts(Store(root=root), worker_pool, None)
-    artifacts.draw(chain.pipeline, chain.device, {})
+    artifacts.draw(chain.pipeline, chain.device)
     with Engine(artifacts.store, Limits(timeout_s=LIMIT_S, memory_gib=0)) as engine:
         record = engine.run(chain)
     need = pipeline_need(chain, artifacts.weights)

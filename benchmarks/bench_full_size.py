@@ -27,8 +27,8 @@ from harness.core.runtime import runtime
 from harness.engine import export_files, keys
 from harness.engine.engine import Engine
 from harness.engine.host import Host
+from harness.engine.preload import preload
 from harness.engine.store import Store
-from harness.engine.tasks import preload
 from harness.engine.worker_pool import end_kept
 from harness.suite.schema import Limits
 from harness.suite.suite import load_suite

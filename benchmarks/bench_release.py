@@ -70,9 +70,7 @@ def deployed(suite, variant, store, residents):
     case = next(case for case in suite.pipeline_cases if case.id == name)
     with Engine(open_store(store), suite.limits) as engine:
         files = [
-            engine._artifacts.role_file(one, role, {})
-            for role, one in case.roles
-            if one
+            engine._artifacts.role_file(one, role) for role, one in case.roles if one
         ]
     return {file.role: SessionNetwork(file, residents) for file in files}
 

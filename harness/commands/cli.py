@@ -34,6 +34,7 @@ from harness.commands.tune.command import tune
 from harness.commands.versions import versions
 from harness.core.errors import ParityError
 from harness.core.outcome import CANNOT_TELL
+from harness.core.plugins import added
 from harness.core.private import public
 from harness.core.shown import echo
 from harness.core.stopping import stopped_by_signals
@@ -58,6 +59,19 @@ for _command in (
     cli.add_command(_command)
 
 
+def _add_plugins() -> None:
+    """Add the commands of plug-ins; what cannot be added is one line on the screen."""
+    for one in added("commands"):
+        new, refused = one.function, one.words
+        if isinstance(new, click.Command):
+            if cli.commands.setdefault(new.name or "", new) is new:
+                continue
+            refused = f"plug-in {one.plugin!r}: there is a command {new.name!r} already"
+        elif new is not None:
+            refused = f"plug-in {one.plugin!r}: {one.name} is no command of click"
+        echo(f"parity: {refused}.", err=True)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the command and return its exit code; print expected errors as a sentence."""
     for stream in (sys.stdout, sys.stderr):
@@ -67,6 +81,7 @@ def main(argv: list[str] | None = None) -> int:
     code, text = CANNOT_TELL, ""
     try:
         with stopped_by_signals():
+            _add_plugins()
             code = call(args=argv, prog_name="parity", standalone_mode=False) or 0
     except ParityError as error:
         code, text = error.exit_code, one_line(f"parity: {error}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -64,12 +64,16 @@ def _when(time_s: float) -> str:
 
 def _about(key: Mapping[str, object]) -> str:
     """Return the component's name, and the variant, as far as a key has them."""
-    component = key.get("component", "")
-    for part in ("recipe", "name"):
-        if isinstance(component, dict):
-            component = component.get(part, "")
-    parts = (component, key.get("kind", ""))
-    return " ".join(part for part in parts if isinstance(part, str) and part)
+
+    def inner(*names: str) -> Iterator[str]:
+        value: object = key
+        for name in names:
+            value = value.get(name) if isinstance(value, Mapping) else None
+        if isinstance(value, str):
+            yield value
+
+    component = [*inner("component", "name"), *inner("component", "recipe", "name")]
+    return " ".join([*component[:1], *inner("variant", "kind")])
 
 
 @store.command("verify")

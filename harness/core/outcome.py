@@ -88,6 +88,9 @@ class Outcome(StrEnum):
     """A variant has flags of its own, and the deployed file is the same as without
     them."""
 
+    CHECK = "check"
+    """A check of a plug-in found something wrong; the reason names the plug-in."""
+
     FROZEN = "frozen"
     """A size that must stay open is fixed in the deployed file."""
 
@@ -166,6 +169,7 @@ _MEASURED = frozenset(
         Outcome.WEIGHTS,
         Outcome.ATTRIBUTES,
         Outcome.NO_EFFECT,
+        Outcome.CHECK,
         Outcome.GAP,
         Outcome.STALE_GAP,
     }

@@ -16,13 +16,14 @@ import itertools
 import json
 import re
 import tomllib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import Final, Self, cast
+from typing import Any, Final, Self
 
-from harness.core.errors import SuiteError
+from harness.core.errors import SpecError, SuiteError
 from harness.core.received import DamagedError, read_bytes
 
 KeyPath = tuple[str | int, ...]
@@ -55,6 +56,12 @@ def did_you_mean(word: str, options: Collection[str]) -> str:
     if not options:
         return "there is none to choose from."
     return f"it can be {', '.join(map(repr, options))}."
+
+
+def unknown_word(key: str, word: str, options: Collection[str], *index: int) -> str:
+    """Return the message that a text, or an item of a list, is not among `options`."""
+    what = f"{word!r} in {key!r}" if index else f"{key} {shown(word)}"
+    return f"unknown {what}; {did_you_mean(word, options)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +124,7 @@ class Table:
     """
 
     file: TomlFile = field(repr=False)
-    data: Mapping[str, object] = field(repr=False)
+    data: Mapping[str, Any] = field(repr=False)
     at: KeyPath
 
     def __contains__(self, key: str) -> bool:
@@ -128,31 +135,27 @@ class Table:
         """The table's header, ``[unet.mnn.fp32]``; empty for the whole file."""
         return f"[{dotted(self.at)}]" if self.at else ""
 
+    def part(self, *keys: str | int) -> Table:
+        """Return what is at some keys, of whatever type; empty if it is missing."""
+        data: Any = self.data
+        for key in keys:
+            data = data.get(key, {}) if isinstance(data, dict) else data[key]
+        return Table(file=self.file, data=data, at=(*self.at, *keys))
+
     def table(self, key: str) -> Table:
         """Return the table at `key`, or an empty table if the key is missing."""
-        data = self.data.get(key, {})
-        if not isinstance(data, dict):
-            text = f"{key!r} must be {KINDS[dict]}, got {shown(data)}."
+        part = self.part(key)
+        if not isinstance(part.data, dict):
+            text = f"{key!r} must be {KINDS[dict]}, got {shown(part.data)}."
             raise self.error(text, key)
-        return Table(file=self.file, data=data, at=(*self.at, key))
-
-    def tables(self, key: str) -> tuple[Table, ...]:
-        """Return each ``[[key]]`` in file order, which may be none."""
-        items = cast("list[dict[str, object]]", self.data.get(key, []))
-        return tuple(
-            Table(file=self.file, data=item, at=(*self.at, key, index))
-            for index, item in enumerate(items)
-        )
+        return part
 
     def children(self) -> tuple[tuple[str, Table], ...]:
         """Return every key with its table, for tables whose names the user chooses."""
         return tuple((name, self.table(name)) for name in self.data)
 
-    def check_keys(self, known: Collection[str], required: Iterable[str] = ()) -> None:
-        """Refuse a table with a missing required key or an unknown key."""
-        for key in required:
-            if key not in self.data:
-                raise self.missing(key, known)
+    def check_keys(self, known: Collection[str]) -> None:
+        """Refuse a table with an unknown key."""
         for key in self.data:
             if key not in known:
                 place = f" in {self.name}" if self.at else ""
@@ -165,16 +168,7 @@ class Table:
     ) -> None:
         """Refuse a text, or an item of a list, that is not among `options`."""
         if word not in options:
-            what = f"{word!r} in {key!r}" if index else f"{key} {shown(word)}"
-            text = f"unknown {what}; {did_you_mean(word, options)}"
-            raise self.error(text, key, *index)
-
-    def check_options(
-        self, key: str, words: Iterable[str], options: Collection[str]
-    ) -> None:
-        """Refuse a list with an item that is not among `options`."""
-        for index, word in enumerate(words):
-            self.check_option(key, word, options, index)
+            raise self.error(unknown_word(key, word, options, *index), key, *index)
 
     def line(self, *keys: str | int) -> int:
         """Return the line of a key, or of the nearest element that contains it."""
@@ -191,17 +185,19 @@ class Table:
         """Return an error about the table, or about a key in it, ready to raise."""
         return SuiteError(f"{self.where(*keys)}: {text}")
 
-    def missing(self, key: str, known: Collection[str]) -> SuiteError:
+    def missing(self, key: str) -> SuiteError:
         """Return the error that a required key is missing, ready to raise."""
         place = self.name or "the file"
-        # A misspelt key is likelier than a missing one, and its line is the one to
-        # correct.
-        spare = [name for name in self.data if name not in known]
-        if close := difflib.get_close_matches(key, spare, n=1):
-            text = f"unknown key {close[0]!r} in {place}; did you mean {key!r}?"
-            return self.error(text, close[0])
         text = f"{place} has no {key!r}, which it must have."
         return self.error(text)
+
+    @contextmanager
+    def errors_at(self, *keys: str | int) -> Iterator[None]:
+        """Give the errors that are raised within the place of a key of the table."""
+        try:
+            yield
+        except (SpecError, SuiteError) as error:
+            raise self.error(str(error), *keys) from None
 
 
 def dotted(path: KeyPath) -> str:

@@ -1,39 +1,64 @@
 """Declare the tables of a TOML file as structs, and read a file into them.
 
-A struct declares the keys of a table, with their types and bounds. `read` reports
-everything else with the file, the line and the nearest valid word. `json_schema` writes
-the same declaration as a JSON Schema for editors.
+A struct declares the keys of a table, with their types and bounds. `read` lets msgspec
+check and convert a table, and gives each struct its place in the file. `json_schema`
+writes the same declaration as a JSON Schema for editors.
 
     class Limits(Keys):
         jobs: Count = 2
 
     limits = read(TomlFile.load(path).root.table("limits"), Limits)
+    raise limits.error("'jobs' is too many.", "jobs")
 
-The docstring of a struct has an ``Attributes:`` section that describes each of its
-fields; the JSON Schema repeats those words.
+A check that needs a single table stands in its struct's ``__post_init__`` and raises
+`WrongKey`. The docstring of a struct has an ``Attributes:`` section that describes each
+of its fields; the JSON Schema repeats those words.
 """
 
 from __future__ import annotations
 
-import inspect as python
-import math
+import functools
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
+from copy import copy
 from datetime import date, datetime, time
-from typing import Annotated, Any, ClassVar, Final, TypeVar, cast
+from inspect import cleandoc
+from itertools import chain
+from types import UnionType
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Final,
+    NoReturn,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+)
 
 import msgspec
-from msgspec import Meta, inspect
+from msgspec import Meta, structs
 
-from harness.core.toml_file import KINDS, Table, shown
+from harness.core.errors import SuiteError
+from harness.core.toml_file import KINDS, Table, shown, unknown_word
 
 REFERENCE: Final = "#/$defs/{name}"
 DIALECT: Final = "http://json-schema.org/draft-07/schema#"
 """The JSON Schema draft that TOML language servers know. A schema here uses nothing
 from later drafts."""
 
-Count = Annotated[int, Meta(ge=1)]
+HUGE: Final = 1e300
+"""Bound of numbers that have no other, because TOML also has ``inf``."""
+
+Count = Annotated[int, Meta(ge=1, lt=1 << 31)]
 """A whole number of 1 or more."""
+
+_SOLID: Final = Meta(min_length=1)
+
+Word = Annotated[str, _SOLID]
+"""A text that is not blank."""
 
 WORDS: Final = Meta(min_length=1, extra_json_schema={"uniqueItems": True})
 """Marks a list that is not empty and has each item once."""
@@ -43,36 +68,86 @@ DISTINCT: Final = Meta(extra_json_schema={"uniqueItems": True})
 
 _ATTRIBUTES: Final = "\nAttributes:\n"
 _ATTRIBUTE: Final = re.compile(r"^    (\w+): (.*(?:\n {5,}.*)*)", re.MULTILINE)
-_PYTHON: Final[Mapping[type[inspect.Type], type]] = {
-    inspect.StrType: str,
-    inspect.IntType: int,
-    inspect.FloatType: float,
-    inspect.BoolType: bool,
-    inspect.DateType: date,
-    inspect.VarTupleType: list,
-    inspect.DictType: dict,
-    inspect.StructType: dict,
-}
 
 
-class Keys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TableError(ValueError):
+    """What is wrong within a table; msgspec catches it while it makes the struct."""
+
+    def __init__(self, text: str, *keys: str | int) -> None:
+        super().__init__(text)
+        self.keys = keys
+
+
+class Keys(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True
+):
     """Base struct of a table; it refuses a key that is not a field.
+
+    A struct that `read` returned knows its place: the file, and the lines of the table
+    and of its keys.
 
     Attributes:
         OTHERS: Type of keys that are not fields, in a subclass with
-            ``forbid_unknown_fields=False``. Such keys are checked, but the struct does
-            not hold them.
+            ``forbid_unknown_fields=False``. `others` returns them.
 
     """
 
     OTHERS: ClassVar[Any] = Any
+
+    def __post_init__(self) -> None:
+        # msgspec has no marks for these, and a pattern beside a table crashes it.
+        for name, mark in _text_marks(type(self)):
+            value = getattr(self, name)
+            items = value if isinstance(value, tuple) else (value,)
+            options = (mark.extra_json_schema or {}).get("enum")
+            seen: set[str] = set()
+            for index, item in enumerate(items):
+                at = (index,) if items is value else ()
+                if not isinstance(item, str):
+                    continue
+                if options and item not in options:
+                    raise TableError(unknown_word(name, item, options, *at), name, *at)
+                if mark in (WORDS, DISTINCT) and item in seen:
+                    text = f"{item!r} stands in {name!r} twice."
+                    raise TableError(text, name, index)
+                seen.add(item)
+                if mark is _SOLID and item.isspace():
+                    text = f"{name!r} is empty."
+                    raise TableError(text, name, *at)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.place
+
+    @property
+    def place(self) -> Table:
+        """The table of the file that the struct was read from."""
+        return cast("Table", vars(self)["place"])
+
+    @property
+    def others(self) -> dict[str, Any]:
+        """The keys of an open table that are not fields, with their values."""
+        fields = self.__struct_encode_fields__
+        return {k: value for k, value in self.place.data.items() if k not in fields}
+
+    def error(self, text: str, *keys: str | int) -> SuiteError:
+        """Return an error about the table, or about a key in it, ready to raise."""
+        return self.place.error(text, *keys)
+
+    def check_options(self, key: str, options: Collection[str]) -> None:
+        """Refuse a text, or an item of a list, that is not among `options`."""
+        value = getattr(self, key)
+        if isinstance(value, str):
+            self.place.check_option(key, value, options)
+        elif value:
+            for index, word in enumerate(value):
+                self.place.check_option(key, word, options, index)
 
 
 S = TypeVar("S", bound=Keys)
 
 
 def one_of(options: Collection[str]) -> Meta:
-    """Return the mark of a text that must be one of `options`; `read` checks it."""
+    """Return the mark of a text that must be one of `options`."""
     return Meta(extra_json_schema={"enum": list(options)})
 
 
@@ -82,140 +157,160 @@ def sentence(text: str) -> Meta:
 
 
 def read(table: Table, kind: type[S]) -> S:
-    """Return a table as a struct.
+    """Return a table as a struct; it and each struct in it know their places.
 
     Raises:
         SuiteError: A key is missing, unknown, of another type or out of its bounds.
 
     """
-    _check_table(table, _info(kind))
+    try:
+        struct = _convert(table.data, kind)
+    except msgspec.ValidationError:
+        _check(table, kind)
+        raise
+    _place(struct, table)
+    return cast("S", struct)
+
+
+def _convert(value: object, kind: Any) -> object:  # noqa: ANN401  # a type
     # The text "2027-01-31" is not a date in TOML, so strings are not read as dates.
-    return msgspec.convert(table.data, kind, builtin_types=(date, datetime, time))
+    return msgspec.convert(value, kind, builtin_types=(date, datetime, time))
 
 
-def others(table: Table, kind: type[Keys]) -> dict[str, Any]:
-    """Return the keys of an open table that are not fields; `read` checks them."""
-    fields = kind.__struct_encode_fields__
-    return {key: value for key, value in table.data.items() if key not in fields}
+def _place(value: object, table: Table) -> None:
+    """Give each struct in a value its table; a default becomes a struct of its own."""
+    if isinstance(value, Keys):
+        vars(value)["place"] = table
+        if not value.__struct_config__.forbid_unknown_fields:
+            for key in value.others:
+                _check(table, value.OTHERS, key)
+        fields, keys = value.__struct_fields__, value.__struct_encode_fields__
+        for name, key in zip(fields, keys, strict=True):
+            part = getattr(value, name)
+            if isinstance(part, Keys) and key not in table:
+                structs.force_setattr(value, name, part := copy(part))
+            _place(part, table.part(key))
+    elif isinstance(value, tuple | dict):
+        items: Any = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, item in items:
+            _place(item, table.part(key))
 
 
-def _info(kind: type[Keys]) -> inspect.StructType:
-    return cast("inspect.StructType", inspect.type_info(kind))
-
-
-def _others(kind: inspect.StructType) -> Any:  # noqa: ANN401  # a type, or one annotated
-    return cast("type[Keys]", kind.cls).OTHERS
-
-
-def _check_table(table: Table, kind: inspect.StructType) -> None:
-    fields = {field.encode_name: field for field in kind.fields}
-    required = [name for name, field in fields.items() if field.required]
-    is_open = not kind.forbid_unknown_fields
-    table.check_keys({*table.data, *fields} if is_open else fields, required)
-    other = inspect.type_info(_others(kind)) if is_open else None
-    for key, value in table.data.items():
-        wanted = fields[key].type if key in fields else other
-        _check(table, key, value, cast("inspect.Type", wanted))
-
-
-def _check(
-    table: Table, key: str, value: object, kind: inspect.Type, *index: int
-) -> None:
-    """Refuse a value of another type, or out of its bounds."""
-    marks, kind = _marks(kind)
-    kinds = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
-    if any(isinstance(one, inspect.AnyType) for one in kinds):
+def _check(table: Table, kind: Any, *keys: str | int) -> None:  # noqa: ANN401
+    """Refuse the value at `keys` if msgspec does; the innermost mistake is named."""
+    part = table.part(*keys)
+    try:
+        _convert(part.data, kind)
+    except msgspec.ValidationError as error:
+        wrong = error.__cause__
+    else:
         return
-    kinds = tuple(one for one in kinds if not isinstance(one, inspect.NoneType))
-    fitting = next((one for one in kinds if _is(value, one)), None)
-    if fitting is None:
-        what = f"item {index[0] + 1} of {key!r}" if index else repr(key)
-        words = " or ".join(KINDS[_PYTHON[type(_marks(one)[1])]] for one in kinds)
-        # If there is a single type, its own message is about bounds and not about
-        # the type.
-        said = marks.get("sentence") if len(kinds) > 1 else ""
-        text = f"{said or f'{what} must be {words}'}, got {shown(value)}."
-        raise table.error(text, key, *index)
-    inner, kind = _marks(fitting)
-    marks = {**marks, **inner}
-    if isinstance(kind, inspect.StructType):
-        parent = table.tables(key)[index[0]] if index else table.table(key)
-        _check_table(parent, kind)
-    elif isinstance(kind, inspect.DictType):
-        named = table.table(key)
-        for name, one in named.data.items():
-            _check(named, name, one, kind.value_type)
-    elif isinstance(kind, inspect.VarTupleType):
-        _check_list(table, key, cast("list[object]", value), kind, marks)
-    else:
-        _check_value(table, key, value, kind, marks, *index)
+    marks, options = _options(kind)
+    option = next((each for each in options if _fits(part.data, each)), None)
+    if option is None:
+        # If there is a single type, its own sentence is about bounds.
+        words = " or ".join(KINDS[_python(each)] for each in options)
+        _refuse(table, words, marks if len(options) > 1 else [], *keys)
+    more, (option,) = _options(option)
+    if get_origin(option) is tuple:
+        for index in range(len(part.data)):
+            _check(table, get_args(option)[0], *keys, index)
+    elif get_origin(option) is dict:
+        for key in part.data:
+            _check(part, get_args(option)[1], key)
+    elif _python(option) is dict:
+        _check_struct(part, option)
+    if isinstance(wrong, TableError):
+        raise part.error(str(wrong), *wrong.keys)
+    _refuse(table, KINDS[_python(option)], [*marks, *more], *keys)
 
 
-def _check_value(
-    table: Table,
-    key: str,
-    value: object,
-    kind: inspect.Type,
-    marks: Mapping[str, Any],
-    *index: int,
-) -> None:
-    """Refuse a text that is not an option, or a number out of its bounds."""
-    if isinstance(value, str):
-        table.check_option(key, value, marks.get("enum", (value,)), *index)
-        if isinstance(kind, inspect.StrType) and kind.min_length and not value.strip():
+def _check_struct(table: Table, kind: type[Keys]) -> None:
+    fields = {field.encode_name: field for field in structs.fields(kind)}
+    if kind.__struct_config__.forbid_unknown_fields:
+        table.check_keys(fields)
+    for key, field in fields.items():
+        if key in table:
+            _check(table, field.type, key)
+        elif field.required:
+            raise table.missing(key)
+
+
+def _refuse(
+    table: Table, words: str, marks: Iterable[Meta], *keys: str | int
+) -> NoReturn:
+    """Refuse a value that has nothing wrong within it; `words` is what it must be."""
+    value: Any = table.part(*keys).data
+    *_, key = (each for each in keys if isinstance(each, str))
+    *_, last = keys
+    what = f"item {last + 1} of {key!r}" if isinstance(last, int) else repr(key)
+    own = ""
+    for mark in marks:
+        own = own or (mark.extra or {}).get("sentence", "")
+        words = _bounds(mark, value) or words
+        if value == "" and mark.min_length:
             text = f"{key!r} is empty."
-            raise table.error(text, key, *index)
-    elif isinstance(value, int | float) and (bounds := _broken(value, kind)):
-        said = marks.get("sentence") or f"{key!r} must be {bounds}"
-        text = f"{said}, got {shown(value)}."
-        raise table.error(text, key, *index)
+            raise table.error(text, *keys)
+        if value == [] and mark.min_length:
+            text = f"{key!r} is empty, so there would be nothing to test."
+            raise table.error(text, *keys)
+    text = f"{own or f'{what} must be {words}'}, got {shown(value)}."
+    raise table.error(text, *keys)
 
 
-def _check_list(
-    table: Table,
-    key: str,
-    items: list[object],
-    kind: inspect.VarTupleType,
-    marks: Mapping[str, Any],
-) -> None:
-    if kind.min_length and not items:
-        text = f"{key!r} is empty, so there would be nothing to test."
-        raise table.error(text, key)
-    for index, item in enumerate(items):
-        _check(table, key, item, kind.item_type, index)
-        if marks.get("uniqueItems") and item in items[:index]:
-            text = f"{item!r} stands in {key!r} twice."
-            raise table.error(text, key, index)
-
-
-def _broken(value: float, kind: inspect.Type) -> str:
-    """Return the bounds that a number breaks; empty if it keeps them."""
-    if not isinstance(kind, inspect.IntType | inspect.FloatType):
+def _bounds(mark: Meta, value: object) -> str:
+    """Return the bounds of a number that a value does not keep; "" if it has none."""
+    if not isinstance(value, int | float):
         return ""
-    if kind.ge is not None and kind.le is not None:
-        # NaN is neither less nor more. Written in this way, the test puts it outside.
-        words, kept = f"from {kind.ge:,} to {kind.le:,}", kind.ge <= value <= kind.le
-    elif kind.ge is not None:
-        words, kept = f"{kind.ge:g} or more", kind.ge <= value < math.inf
-    elif kind.gt is not None:
-        words, kept = f"more than {kind.gt:g}", kind.gt < value < math.inf
-    else:
-        return ""
-    return "" if kept else words
+    if mark.lt is not None and value >= mark.lt:
+        return f"less than {mark.lt:,}"
+    if mark.ge is not None and mark.le is not None:
+        return f"from {mark.ge:,} to {mark.le:,}"
+    if mark.ge is not None:
+        return f"{mark.ge:g} or more"
+    return "" if mark.gt is None else f"more than {mark.gt:g}"
 
 
-def _marks(kind: inspect.Type) -> tuple[Mapping[str, Any], inspect.Type]:
-    """Return the marks of a type, and the type itself."""
-    if isinstance(kind, inspect.Metadata):
-        return {**(kind.extra_json_schema or {}), **(kind.extra or {})}, kind.type
-    return {}, kind
+def _options(kind: Any) -> tuple[list[Meta], list[Any]]:  # noqa: ANN401  # a type
+    """Return the marks of a type, and the types of which it is one."""
+    marks: list[Meta] = []
+    if get_origin(kind) is Annotated:
+        kind, *marks = get_args(kind)
+    options = get_args(kind) if get_origin(kind) in {Union, UnionType} else (kind,)
+    return marks, [option for option in options if option is not type(None)]
 
 
-def _is(value: object, kind: inspect.Type) -> bool:
+def _python(kind: Any) -> type:  # noqa: ANN401  # a type
+    """Return the type of the value that tomllib returns for a type."""
+    (_, (plain,)) = _options(kind)
+    python_type = get_origin(plain) or plain
+    if python_type is tuple:
+        return list
+    return dict if issubclass(python_type, Keys) else cast("type", python_type)
+
+
+def _fits(value: object, kind: Any) -> bool:  # noqa: ANN401  # a type
     """Whether a value has exactly this type; in Python a bool is also an int."""
-    wanted = _PYTHON[type(_marks(kind)[1])]
-    whole = wanted is float and type(value) is int and abs(value) < 2**53
-    return type(value) is wanted or whole
+    wanted = _python(kind)
+    return type(value) is wanted or (type(value) is int and wanted is float)
+
+
+@functools.cache
+def _text_marks(kind: type[Keys]) -> tuple[tuple[str, Meta], ...]:
+    """Return the marks of texts and of lists of them, each with its field."""
+    return tuple(
+        (field.name, part)
+        for field in structs.fields(kind)
+        for part in _parts(field.type)
+        if isinstance(part, Meta)
+    )
+
+
+def _parts(kind: Any) -> Iterator[Any]:  # noqa: ANN401  # a type
+    """Yield a type, and each type and mark in it."""
+    yield kind
+    for part in get_args(kind):
+        yield from _parts(part)
 
 
 def json_schema(kind: type[Keys], *more: type[Keys]) -> dict[str, Any]:
@@ -225,36 +320,33 @@ def json_schema(kind: type[Keys], *more: type[Keys]) -> dict[str, Any]:
     """
     kinds = (kind, *more)
     (root, *_), defs = msgspec.json.schema_components(kinds, ref_template=REFERENCE)
-    for one in kinds:
-        for struct in _structs(_info(one)):
-            _describe(defs[struct.cls.__name__], struct)
-    found = {"$schema": DIALECT, **root, "$defs": defs}
-    return cast("dict[str, Any]", _as_toml(found))
+    for struct in chain.from_iterable(map(_structs, kinds)):
+        _describe(defs[struct.__name__], struct)
+    schema = {"$schema": DIALECT, **root, "$defs": defs}
+    return cast("dict[str, Any]", _as_toml(schema))
 
 
-def _structs(part: object) -> Iterator[inspect.StructType]:
-    """Yield each struct that a type contains, itself included."""
-    if isinstance(part, inspect.StructType):
-        yield part
-    if isinstance(part, inspect.Type | inspect.Field):
-        part = msgspec.structs.astuple(part)
-    if isinstance(part, tuple):
-        for one in part:
-            yield from _structs(one)
+def _structs(kind: type[Keys]) -> Iterator[type[Keys]]:
+    """Yield each struct that a struct contains, itself included."""
+    yield kind
+    for field in structs.fields(kind):
+        for part in _parts(field.type):
+            if isinstance(part, type) and issubclass(part, Keys):
+                yield from _structs(part)
 
 
-def _describe(schema: dict[str, Any], struct: inspect.StructType) -> None:
+def _describe(schema: dict[str, Any], kind: type[Keys]) -> None:
     """Copy a struct's docstring into its schema, where an editor shows it."""
     words: dict[str, str] = {}
-    for base in reversed(struct.cls.__mro__):
-        summary, _, rest = python.cleandoc(base.__doc__ or "").partition(_ATTRIBUTES)
+    for base in reversed(kind.__mro__):
+        summary, _, rest = cleandoc(base.__doc__ or "").partition(_ATTRIBUTES)
         words |= dict(_ATTRIBUTE.findall(rest))
     schema["description"] = " ".join(summary.split())
-    for field in struct.fields:
+    for field in structs.fields(kind):
         text = " ".join(words[field.name].split())
         schema["properties"][field.encode_name]["description"] = text
-    if not struct.forbid_unknown_fields:
-        schema["additionalProperties"] = msgspec.json.schema(_others(struct))
+    if not kind.__struct_config__.forbid_unknown_fields:
+        schema["additionalProperties"] = msgspec.json.schema(kind.OTHERS)
 
 
 def _as_toml(node: object) -> object:

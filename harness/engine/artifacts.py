@@ -10,7 +10,6 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, cast
 
 from msgspec import msgpack
@@ -22,7 +21,6 @@ from harness.core.case import (
     Group,
     Sample,
     sample_groups,
-    smallest,
 )
 from harness.core.comparison import Comparison
 from harness.core.digest import digest_value
@@ -41,13 +39,13 @@ from harness.engine.deployed import Deployed, Reading
 from harness.engine.excerpt import Redraw, Spot
 from harness.engine.imports import Imports
 from harness.engine.needs import drawing_need
+from harness.engine.stage import Stage, lost
 from harness.engine.store import Store
-from harness.engine.worker_pool import WorkerPool
+from harness.engine.worker_pool import WorkerPool, add_seconds
 from harness.recipes import RECIPES
 from harness.suite.forecast import CONVERT, file_weights, need_of, stored_weights
 
 _NOTHING = Comparison(expected_shape=())
-_EFFECTS = "effects.msgpack"
 
 
 class Artifacts:
@@ -61,27 +59,20 @@ class Artifacts:
         self._native = native
         self.known = Imports(store, worker_pool, self.need).known
 
-    def prepare(
-        self,
-        case: Case,
-        samples: Sequence[Sample],
-        took: dict[str, float] | None = None,
-    ) -> dict[Sample, Reading]:
+    def prepare(self, case: Case, samples: Sequence[Sample]) -> dict[Sample, Reading]:
         """Return samples' inputs and references; make missing ones."""
         groups = sample_groups(case, samples)
         self._take(case)
         with self.worker_pool.one_at_a_time(case.shared):
             found = self._readings(case, groups)
             if found is None:
-                self._prepare(case, groups, took)
+                self._prepare(case, groups)
                 found = self._readings(case, groups)
         if found is None:
-            raise _lost(case.component.name)
+            raise lost(case.component.name)
         return found
 
-    def _prepare(
-        self, case: Case, groups: Sequence[Group], took: dict[str, float] | None
-    ) -> None:
+    def _prepare(self, case: Case, groups: Sequence[Group]) -> None:
         """Make missing inputs and references, by PyTorch or by the foreign file."""
         host = reference_host(case)
         samples = [sample for group in groups for sample in group.samples]
@@ -98,13 +89,13 @@ class Artifacts:
             failure=Outcome.EXPORT,
             need=self.need(case, host, samples or case.samples),
         )
-        if took is not None:
-            took.update(cast("dict[str, float]", result.value))
+        for kind, seconds in cast("dict[str, float]", result.value).items():
+            add_seconds(kind, seconds)
 
-    def make(self, case: Case, group: Group) -> None:
+    def make_group(self, case: Case, group: Group) -> None:
         """Make a group's graph, and its samples' inputs and references."""
         self._take(case)
-        self._prepare(case, (group,), None)
+        self._prepare(case, (group,))
 
     def _take(self, case: Case) -> None:
         """Put a component's converted foreign files into the store."""
@@ -113,15 +104,13 @@ class Artifacts:
             owner = formats()[kind]
             if (own := owner.own_format) is None:
                 continue
-            self._made(
-                kind,
-                keys.converted_key(case.component, kind),
-                f"{CONVERT}{owner.name}",
-                own.take,
+            host = f"{CONVERT}{owner.name}"
+            self.make(
+                tasks.TAKEN.of(kind=kind, host=host, task=own.take),
                 case.component,
+                decides=(keys.converted(case.component, kind), owner),
                 subject=case.component.name,
                 label=f"{case.id}: its {own.title}",
-                failure=Outcome.LOAD,
             )
 
     def _readings(
@@ -130,48 +119,33 @@ class Artifacts:
         """Return the readings from the store, or None unless it has all."""
         readings = {}
         for group in groups:
-            graph = keys.onnx_key(case.component, case.export, dict(group.shapes))
-            if self.store.find("onnx", graph) is None:
+            if tasks.find_graph(self.store, case, group) is None:
                 return None
             for sample in group.samples:
-                drawn = keys.inputs_key(case.component, sample)
-                inputs = self.store.find("inputs", drawn)
-                if inputs is None:
+                found = tasks.find_reading(self.store, case, group, sample)
+                if found is None:
                     return None
-                if inputs.meta.get("refused"):
-                    readings[sample] = Reading.of(sample, inputs, inputs)
-                    continue
-                recorded = keys.reference_key(
-                    graph, inputs, case.reference, layers=sample.layers
-                )
-                reference = self.store.find("reference", recorded)
-                if reference is None:
-                    return None
-                readings[sample] = Reading.of(sample, inputs, reference)
+                readings[sample] = found
             kept = tuple(s for s in group.samples if not readings[s].refused)
-            asked = smallest(replace(group, samples=kept)) if kept else ()
-            answers = keys.asked_key(case.component, asked, case.reference)
-            if kept and self.store.find("asked", answers) is None:
+            asking = replace(group, samples=kept)
+            if kept and tasks.find_asked(self.store, case, asking) is None:
                 return None
         return readings
 
-    def export(self, case: Case, took: dict[str, float] | None = None) -> Entry:
+    def export(self, case: Case) -> Entry:
         """Return the graph for a case's first sample, without references."""
         group = sample_groups(case, case.samples)[0]
         self._take(case)
-        key = keys.onnx_key(case.component, case.export, dict(group.shapes))
         with self.worker_pool.one_at_a_time(case.shared):
-            if self.store.find("onnx", key) is None:
-                self._prepare(case, (replace(group, samples=()),), took)
-        return self.found("onnx", key)
+            if tasks.find_graph(self.store, case, group) is None:
+                self._prepare(case, (replace(group, samples=()),))
+        return self.graph(case, group)
 
-    def draw(
-        self, pipeline: Pipeline, device: Device, took: dict[str, float]
-    ) -> tuple[Entry, Entry]:
+    def draw(self, pipeline: Pipeline, device: Device) -> tuple[Entry, Entry]:
         """Return a pipeline's inputs and PyTorch's drawing; make missing ones."""
-        drawn = keys.drawing_inputs_key(pipeline)
+        drawn = keys.drawing_inputs(pipeline)
         with self.worker_pool.one_at_a_time(digest_value((drawn, asdict(device)))):
-            found = self._drawing(drawn, pipeline, device)
+            found = self._drawing(pipeline, device)
             if found is None:
                 result = self.worker_pool.job(
                     "torch",
@@ -185,20 +159,20 @@ class Artifacts:
                     failure=Outcome.REFERENCE,
                     need=drawing_need(pipeline, self.weights),
                 )
-                took["reference"] = cast("float", result.value)
-                found = self._drawing(drawn, pipeline, device)
+                add_seconds("reference", result.wall_ns / 1e9)
+                found = self._drawing(pipeline, device)
         if found is None:
-            raise _lost(pipeline.name)
+            raise lost(pipeline.name)
         return found
 
     def _drawing(
-        self, drawn: Mapping[str, object], pipeline: Pipeline, device: Device
+        self, pipeline: Pipeline, device: Device
     ) -> tuple[Entry, Entry] | None:
-        inputs = self.store.find("drawing-inputs", drawn)
+        drawn = keys.drawing_inputs(pipeline)
+        inputs = tasks.DRAWING_INPUTS.find(self.store, drawn)
         if inputs is None:
             return None
-        key = keys.drawing_key(pipeline, inputs, device)
-        reference = self.store.find("drawing", key)
+        reference = tasks.DRAWING.find(self.store, pipeline, inputs, device)
         return None if reference is None else (inputs, reference)
 
     def deployed(
@@ -206,10 +180,9 @@ class Artifacts:
         case: Case,
         graph: Entry,
         readings: Sequence[Reading],
-        took: dict[str, float] | None = None,
     ) -> Deployed:
         """Return the deployed file of a graph, and the samples that it runs."""
-        artifact, model = self.deploy(case, graph, took)
+        artifact, model = self.deploy(case, graph)
         return Deployed(
             artifact=artifact,
             model=model,
@@ -217,39 +190,33 @@ class Artifacts:
             readings=tuple(readings),
         )
 
-    def deploy(
-        self, case: Case, onnx: Entry, took: dict[str, float] | None = None
-    ) -> tuple[Entry, str]:
+    def deploy(self, case: Case, onnx: Entry) -> tuple[Entry, str]:
         """Return the deployed file; make it if it is missing."""
         variant = case.variant
         declared = runtime(variant.backend)
         if not is_made(case):
             if declared.own_format is None:
                 return onnx, export_files.MODEL
-            key = keys.converted_key(case.component, declared.reads)
-            return self.found(declared.reads, key), declared.model
+            stage = tasks.TAKEN.of(kind=declared.reads)
+            taken = keys.converted(case.component, declared.reads)
+            return self.found(stage, taken, declared), declared.model
         calibration = self._calibration(case, onnx)
         host = f"{CONVERT}{variant.backend}"
-        entry, took_s = self._made(
-            variant.backend,
-            keys.variant_key(onnx, variant, self._native, calibration),
-            host,
-            tasks.DEPLOY,
-            *(case.component, variant, onnx, self._native, calibration),
+        native = keys.Native(None if variant.converter else self._native)
+        decides = variant, onnx, native, calibration
+        entry = self.make(
+            tasks.DEPLOYED.of(kind=variant.backend, host=host),
+            *(case.component, *decides),
+            decides=decides,
             subject=case.component.name,
             label=f"{case.id}: conversion",
-            failure=Outcome.CONVERT,
             need=partial(self.need, case, host, case.samples),
         )
-        if took is not None and took_s is not None:
-            took["convert"] = cast("float", took_s)
         return entry, declared.model
 
-    def role_file(
-        self, case: Case, role: str, took: dict[str, float] | None = None
-    ) -> RoleFile:
+    def role_file(self, case: Case, role: str) -> RoleFile:
         """Return a case's deployed file for a role of a pipeline; make missing ones."""
-        artifact, model = self.deploy(case, self.export(case, took), took)
+        artifact, model = self.deploy(case, self.export(case))
         return RoleFile(
             role=role,
             component=case.component,
@@ -273,9 +240,9 @@ class Artifacts:
 
     def inputs(self, case: Case, samples: Sequence[Sample]) -> tuple[Entry, ...]:
         """Return samples' inputs without references; draw missing ones."""
-        wanted = [keys.inputs_key(case.component, sample) for sample in samples]
+        drawn = keys.whole(case.component)
         with self.worker_pool.one_at_a_time(("inputs", case.shared)):
-            if None in (self.store.find("inputs", key) for key in wanted):
+            if None in (tasks.INPUTS.find(self.store, drawn, one) for one in samples):
                 self.worker_pool.job(
                     "torch",
                     tasks.DRAW_INPUTS,
@@ -286,39 +253,30 @@ class Artifacts:
                     label=f"{case.component.name}: inputs",
                     failure=Outcome.EXPORT,
                 )
-        return tuple(self.found("inputs", key) for key in wanted)
+        return tuple(self.found(tasks.INPUTS, drawn, sample) for sample in samples)
 
     def excerpt(self, case: Case, graph: Entry, reading: Reading, spot: Spot) -> Entry:
         """Return the excerpt around one value of a graph; cut it out if missing."""
-        entry, _ = self._made(
-            "excerpt",
-            keys.excerpt_key(graph, reading, spot),
-            f"{CONVERT}{case.backend}",
-            tasks.CUT_EXCERPT,
+        return self.make(
+            tasks.EXCERPT.of(host=f"{CONVERT}{case.backend}"),
             *(case.component, graph, reading, spot),
+            decides=(graph, reading, spot),
             subject=case.component.name,
             label=f"{case.id}: excerpt at {spot.probe}",
-            failure=Outcome.CONVERT,
         )
-        return entry
 
     def redrawn(self, case: Case, excerpt: Entry, how: Redraw) -> Entry:
         """Return an excerpt with drawn numbers; draw them if they are missing."""
-        entry, _ = self._made(
-            "excerpt",
-            keys.redraw_key(excerpt, how),
-            f"{CONVERT}{case.backend}",
-            tasks.REDRAW_EXCERPT,
+        return self.make(
+            tasks.REDRAWN.of(host=f"{CONVERT}{case.backend}"),
             *(excerpt, how),
             subject=case.component.name,
             label=f"{case.id}: drawn excerpt",
-            failure=Outcome.CONVERT,
         )
-        return entry
 
     def effects(
         self,
-        task: str,
+        stage: Stage,
         given: Trials,
         values: Mapping[str, object],
         *rest: object,
@@ -326,26 +284,18 @@ class Artifacts:
     ) -> Effects:
         """Return the effects of rounded weights; make the trials if they are missing.
 
-        `task` makes the trials from `given` and the `rest`. `values` has what decides
-        the values that the trials move.
+        The task of `stage` makes the trials from `given` and the `rest`. `values` has
+        what decides the values that the trials move.
         """
-
-        def build(folder: Path) -> Mapping[str, object]:
-            result = self.worker_pool.job(
-                "torch",
-                task,
-                *(given, *rest),
-                subject=given.component.name,
-                label=f"{given.component.name}: rounded weights",
-                failure=Outcome.REFERENCE,
-                need=need,
-            )
-            # JSON has no NaN, which says that a trial could not be made.
-            (folder / _EFFECTS).write_bytes(msgpack.encode(result.value))
-            return {}
-
-        entry = self.store.make("effects", keys.effects_key(given, values), build)
-        path = entry.file(_EFFECTS)
+        entry = self.make(
+            stage,
+            *(given, *rest),
+            decides=(given, values),
+            subject=given.component.name,
+            label=f"{given.component.name}: rounded weights",
+            need=lambda: need,
+        )
+        path = entry.file(tasks.EFFECTS_FILE)
         try:
             with in_a_clause():
                 return msgpack.decode(read_bytes(path), type=Effects)
@@ -364,24 +314,15 @@ class Artifacts:
         # A user's own recipe may do anything in `build`; those here draw weights.
         if component.source.seed is None or component.recipe not in RECIPES:
             return file_weights(component)
-        key = keys.weights_key(component)
-        with self.worker_pool.one_at_a_time(digest_value(key)):
-            entry = self.store.find("weights", key)
-            if entry is None:
-                counted = self.worker_pool.job(
-                    "torch",
-                    tasks.WEIGH,
-                    component,
-                    subject=component.name,
-                    label=f"{component.name}: counting weights",
-                    failure=Outcome.EXPORT,
-                ).value
-                entry = self.store.make("weights", key, lambda _: {"bytes": counted})
+        entry = self.make(
+            tasks.WEIGHTS,
+            component,
+            subject=component.name,
+            label=f"{component.name}: counting weights",
+        )
         return int(cast("int", entry.meta["bytes"]))
 
-    def self_rows(
-        self, case: Case, readings: Sequence[Reading], took: dict[str, float]
-    ) -> tuple[Row, ...]:
+    def self_rows(self, case: Case, readings: Sequence[Reading]) -> tuple[Row, ...]:
         """Return PyTorch's own error in each dtype that a case's tolerances ask for.
 
         Where PyTorch cannot run in a dtype, one row says why.
@@ -390,20 +331,31 @@ class Artifacts:
 
         def rows(name: str) -> Iterator[Row]:
             dtype = SELF[name]
-            made = {one.sample: keys.self_key(one, device, dtype) for one in readings}
+            decides = {
+                one.sample: (one.reference.key_digest, dtype, keys.processor(device))
+                for one in readings
+            }
             with self.worker_pool.one_at_a_time((name, case.shared)):
-                there = {s for s, key in made.items() if self.store.find("self", key)}
-                lacking = [one for one in readings if one.sample not in there]
+                lacking = [
+                    one
+                    for one in readings
+                    if tasks.SELF.find(self.store, *decides[one.sample]) is None
+                ]
                 if lacking:
-                    took["self"] = took.get("self", 0.0) + self._measure_self(
+                    result = self.worker_pool.job(
+                        tasks.SELF.host,
                         tasks.MEASURE_SELF,
+                        self.store.root,
                         *(component, lacking, device, dtype),
                         subject=component.name,
-                        dtype=dtype,
+                        label=f"{component.name}: PyTorch's own {dtype}",
+                        failure=Outcome.REFERENCE,
                         need=self.need(case, "torch", case.samples),
                     )
-            for sample, key in made.items():
-                yield from _self_rows(name, self.found("self", key), sample)
+                    add_seconds("self", result.wall_ns / 1e9)
+            for sample, of_sample in decides.items():
+                entry = self.found(tasks.SELF, *of_sample)
+                yield from _self_rows(name, entry, sample)
 
         return _each_self(case.within, rows)
 
@@ -412,43 +364,24 @@ class Artifacts:
         case: PipelineCase,
         inputs: Entry,
         reference: Entry,
-        took: dict[str, float],
     ) -> tuple[Row, ...]:
         """Return what `self_rows` returns, of a pipeline's pictures."""
         device, pipeline = case.device, case.pipeline
 
         def rows(name: str) -> Iterator[Row]:
             dtype = SELF[name]
-            key = keys.self_drawing_key(pipeline, inputs, device, dtype)
-            with self.worker_pool.one_at_a_time(digest_value(key)):
-                if self.store.find("self", key) is None:
-                    took["self"] = took.get("self", 0.0) + self._measure_self(
-                        tasks.DRAW_SELF,
-                        *(pipeline, inputs, reference, device, dtype),
-                        self.worker_pool.memory_gib,
-                        subject=pipeline.name,
-                        dtype=dtype,
-                        need=drawing_need(pipeline, self.weights),
-                    )
-            yield from _self_rows(name, self.found("self", key))
+            entry = self.make(
+                tasks.SELF_DRAWN,
+                *(pipeline, inputs, reference, device, dtype),
+                self.worker_pool.memory_gib,
+                decides=(pipeline, inputs, device, dtype, keys.processor(device)),
+                subject=pipeline.name,
+                label=f"{pipeline.name}: PyTorch's own {dtype}",
+                need=partial(drawing_need, pipeline, self.weights),
+            )
+            yield from _self_rows(name, entry)
 
         return _each_self(case.within, rows)
-
-    def _measure_self(
-        self, task: str, *arguments: object, subject: str, dtype: str, need: Need | None
-    ) -> float:
-        """Run PyTorch in fewer bits, and return the seconds that it took."""
-        result = self.worker_pool.job(
-            "torch",
-            task,
-            self.store.root,
-            *arguments,
-            subject=subject,
-            label=f"{subject}: PyTorch's own {dtype}",
-            failure=Outcome.REFERENCE,
-            need=need,
-        )
-        return result.wall_ns / 1e9
 
     def graph(self, case: Case, group: Group) -> Entry:
         """Return a graph that was made before.
@@ -457,8 +390,7 @@ class Artifacts:
             StageError: The store no longer has it.
 
         """
-        key = keys.onnx_key(case.component, case.export, dict(group.shapes))
-        return self.found("onnx", key)
+        return _there("onnx", tasks.find_graph(self.store, case, group))
 
     def checked(self, case: Case, graph: Entry) -> Mapping[str, object]:
         """Return the differences between a graph and PyTorch's module.
@@ -467,15 +399,12 @@ class Artifacts:
         """
         if reference_host(case) != "torch":
             return {}
-        checked, _ = self._made(
-            "checked",
-            keys.checked_key(case.component, graph),
-            "torch",
-            tasks.CHECK_GRAPH,
-            *(case.component, case.export, graph, case.reference),
+        checked = self.make(
+            tasks.CHECKED,
+            *(case.component, graph, case.reference),
+            decides=(case.component, graph),
             subject=case.component.name,
             label=f"{case.component.name}: weights and attributes",
-            failure=Outcome.EXPORT,
             need=partial(self.need, case, "torch", case.samples),
         )
         return checked.meta
@@ -487,51 +416,54 @@ class Artifacts:
             StageError: The store no longer has them.
 
         """
-        key = keys.asked_key(case.component, smallest(group), case.reference)
-        return self.found("asked", key)
+        return _there("asked", tasks.find_asked(self.store, case, group))
 
-    def _made(
+    def make(
         self,
-        kind: str,
-        key: Mapping[str, object],
-        host: str,
-        task: str,
+        stage: Stage,
         *arguments: object,
         subject: str,
         label: str,
-        failure: Outcome,
+        decides: Sequence[object] | None = None,
         need: Callable[[], Need | None] = lambda: None,
-    ) -> tuple[Entry, object]:
+    ) -> Entry:
         """Return an entry; if it is missing, a job of one thread makes it.
 
-        The result of that job is returned too, or None if there was none.
+        Args:
+            stage: The stage, which has a task.
+            *arguments: Arguments of the task.
+            subject: The component or pipeline, for progress.
+            label: The beginning of every message.
+            decides: What decides the entry, if not just the arguments.
+            need: Returns the forecast memory. It is called only if there is a job, for
+                it may count weights.
+
         """
-        result = None
-        with self.worker_pool.one_at_a_time(digest_value(key)):
-            if self.store.find(kind, key) is None:
+        decides = arguments if decides is None else decides
+        digest = digest_value(stage.key(*decides))
+        with self.worker_pool.one_at_a_time((stage.kind, digest)):
+            if stage.find(self.store, *decides) is None:
                 result = self.worker_pool.job(
-                    host,
-                    task,
-                    self.store.root,
-                    *arguments,
+                    stage.host,
+                    tasks.WORK,
+                    *(self.store.root, stage, decides, digest, arguments),
                     subject=subject,
                     label=label,
-                    failure=failure,
-                    need=need(),  # asked only here, for it may count weights
-                ).value
-        return self.found(kind, key), result
+                    failure=stage.failure,
+                    need=need(),
+                )
+                if stage.seconds:
+                    add_seconds(stage.seconds, result.wall_ns / 1e9)
+        return self.found(stage, *decides)
 
-    def found(self, kind: str, key: Mapping[str, object]) -> Entry:
+    def found(self, stage: Stage, *decides: object) -> Entry:
         """Return an entry that must be in the store.
 
         Raises:
             StageError: The store does not have it.
 
         """
-        entry = self.store.find(kind, key)
-        if entry is None:
-            raise _lost(kind)
-        return entry
+        return _there(stage.kind, stage.find(self.store, *decides))
 
 
 def _each_self(
@@ -575,12 +507,10 @@ def _self_row(
     )
 
 
-def _lost(what: str) -> StageError:
-    msg = (
-        f"{what}: the store does not have what was just made for it. Either it was "
-        "cleared meanwhile, or the harness's own files were edited; run this again."
-    )
-    return StageError(msg, outcome=Outcome.LOAD)
+def _there(kind: str, entry: Entry | None) -> Entry:
+    if entry is None:
+        raise lost(kind)
+    return entry
 
 
 def native_converter(named: str | None) -> str | None:

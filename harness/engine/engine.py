@@ -24,7 +24,7 @@ from harness.core.outcome import Outcome
 from harness.core.pipeline import PipelineCase, PipelineRun, Tested
 from harness.core.record import LAYERS, READ, CaseRecord, Failure, Row
 from harness.core.rounding import Bits, Effects, Trials
-from harness.core.runtime import exact, onnx_runtime
+from harness.core.runtime import exact, onnx_runtime, runtime
 from harness.core.waiting import awaited
 from harness.engine import export_files, keys, tasks
 from harness.engine.artifacts import Artifacts, native_converter
@@ -36,7 +36,7 @@ from harness.engine.made_of import made_of
 from harness.engine.needs import pipeline_need
 from harness.engine.store import Store
 from harness.engine.worker import JobResult
-from harness.engine.worker_pool import Progress, WorkerPool
+from harness.engine.worker_pool import Progress, WorkerPool, timed
 from harness.recipes.stand_ins import stand_ins_of
 from harness.suite.schema import Limits
 from harness.suite.shapes import not_above
@@ -103,6 +103,9 @@ class Engine(AbstractContextManager["Engine"]):
         """
         begun = [(case, Future[CaseRecord]()) for case in cases]
         waiting = together(begun)
+        first = begun[0][0] if begun else None
+        if isinstance(first, Case):  # its runtime starts while PyTorch exports
+            self._worker_pool.begin(first.host)
 
         def begin() -> None:
             if waiting:
@@ -143,22 +146,20 @@ class Engine(AbstractContextManager["Engine"]):
 
         A failure is not reported here. The case that needs the artifact reports it.
         """
-        took_s: dict[str, float] = {}
-        with suppress(ParityError):
+        with timed() as seconds, suppress(ParityError):
             first = self._artifacts.known(first)
             if isinstance(first, PipelineCase):
-                self._artifacts.draw(first.pipeline, first.device, took_s)
+                self._artifacts.draw(first.pipeline, first.device)
             else:
                 cases = [first, *(one for one in others if isinstance(one, Case))]
-                self._artifacts.prepare(first, samples_of(cases), took_s)
-        return took_s
+                self._artifacts.prepare(first, samples_of(cases))
+        return seconds
 
     def export(self, case: Case) -> dict[str, float]:
         """Make the graph of a pipeline's file, and no reference; as `prepare` does."""
-        took_s: dict[str, float] = {}
-        with suppress(ParityError):
-            self._artifacts.export(self._artifacts.known(case), took_s)
-        return took_s
+        with timed() as seconds, suppress(ParityError):
+            self._artifacts.export(self._artifacts.known(case))
+        return seconds
 
     def _run_into(
         self,
@@ -183,18 +184,17 @@ class Engine(AbstractContextManager["Engine"]):
         return _recorded(case, partial(self._run, case))
 
     def _run(self, case: Case) -> Fields:
-        took: dict[str, float] = {}
         case = self._artifacts.known(case)
-        found = self._deployed(case, took)
+        found = self._deployed(case)
         case, refused = self._without_refused(case)
         rewrites = [
             float(cast("float", reading.reference.meta["rewrite_max_abs"]))
             for _, file in found
             for reading in file.readings
         ]
-        fields = self._measured(case, [file for _, file in found], took)
+        fields = self._measured(case, [file for _, file in found])
         readings = [reading for _, file in found for reading in file.readings]
-        fields["rows"] += self._artifacts.self_rows(case, readings, took)
+        fields["rows"] += self._artifacts.self_rows(case, readings)
         # This is last: if a runtime refuses the file, its own message is better.
         checked = [self._artifacts.checked(case, graph) for graph, _ in found]
         fields["graphs"] = tuple(
@@ -222,12 +222,10 @@ class Engine(AbstractContextManager["Engine"]):
         )
         return replace(case, samples=kept), (*refused, *not_above(case, kept))
 
-    def _prepared(
-        self, case: Case, took: dict[str, float] | None = None
-    ) -> list[tuple[Group, Entry, tuple[Reading, ...]]]:
+    def _prepared(self, case: Case) -> list[tuple[Group, Entry, tuple[Reading, ...]]]:
         """Return each group of a case's samples, its graph, and its references."""
         case = self._artifacts.known(case)
-        prepared = self._artifacts.prepare(case, case.samples, took)
+        prepared = self._artifacts.prepare(case, case.samples)
         return [
             (
                 replace(group, samples=samples),
@@ -238,26 +236,22 @@ class Engine(AbstractContextManager["Engine"]):
             if (samples := tuple(s for s in group.samples if not prepared[s].refused))
         ]
 
-    def _deployed(
-        self, case: Case, took: dict[str, float] | None = None
-    ) -> list[tuple[Entry, Deployed]]:
+    def _deployed(self, case: Case) -> list[tuple[Entry, Deployed]]:
         """Return each exported graph of a case, and its deployed file with samples."""
         found = []
-        for group, graph, readings in self._prepared(case, took):
-            file = self._artifacts.deployed(case, graph, readings, took)
+        for group, graph, readings in self._prepared(case):
+            file = self._artifacts.deployed(case, graph, readings)
             asked = self._artifacts.asked(case, group)
             found.append((graph, replace(file, asked=asked)))
         return found
 
     def _run_excerpt(self, excerpt: Excerpt) -> Fields:
-        case, took = excerpt.case, dict[str, float]()
-        file = self._artifacts.deployed(case, excerpt.entry, [excerpt.reading], took)
-        fields = self._measured(case, [file], took)
+        case = excerpt.case
+        file = self._artifacts.deployed(case, excerpt.entry, [excerpt.reading])
+        fields = self._measured(case, [file])
         return {**fields, "artifacts": {case.backend: file.artifact.summary}}
 
-    def _measured(
-        self, case: Case, deployed: Sequence[Deployed], took: dict[str, float]
-    ) -> Fields:
+    def _measured(self, case: Case, deployed: Sequence[Deployed]) -> Fields:
         """Run a case's deployed files, and return the measurements.
 
         The questions of a contract are asked once; the store keeps what a file answers.
@@ -270,13 +264,13 @@ class Engine(AbstractContextManager["Engine"]):
         keeps = not any(sample.label for sample in case.samples)
         keeps = keeps and case.device.target is None
         asked = {
-            at: keys.contract_key(case, file)
+            at: _contract_of(case, file)
             for at, file in enumerate(deployed)
             if file.asked
         }
         known = {
-            at: self.store.find("contract", key) if keeps else None
-            for at, key in asked.items()
+            at: tasks.CONTRACT.find(self.store, *decides) if keeps else None
+            for at, decides in asked.items()
         }
         deployed = [
             replace(file, asked=None) if known.get(at) else file
@@ -284,15 +278,15 @@ class Engine(AbstractContextManager["Engine"]):
         ]
         need = self._artifacts.need(case, case.backend, case.samples)
         result = self._job(case, tasks.RUN_CANDIDATE, tuple(deployed), need=need)
-        fields = seen(result, case.id, [(case.backend, case.device)], took)
+        fields = seen(result, case.id, [(case.backend, case.device)])
         questions = {s.id: keys.question(case.component, s) for s in case.samples}
         answers = iter(fields["contract"])
         contract = []
-        for at, key in asked.items():
+        for at, decides in asked.items():
             kept = known[at]
             contract.append(dict(kept.meta) if kept else next(answers))
             if keeps and not kept:
-                self._keep(key, contract[-1])
+                self._keep(contract[-1], *decides)
         return {
             **fields,
             "inputs": questions,
@@ -301,14 +295,14 @@ class Engine(AbstractContextManager["Engine"]):
             "contract": tuple(contract),
         }
 
-    def _keep(self, key: Mapping[str, object], answer: Mapping[str, object]) -> None:
+    def _keep(self, answer: Mapping[str, object], *decides: object) -> None:
         """Store what a file answered, where that is possible.
 
         JSON has no infinite answer. A store that cannot be written must not cost the
         measurements that there are; the file is only asked again.
         """
         with suppress(SpecError, StoreError):
-            self.store.make("contract", key, lambda _: answer)
+            tasks.CONTRACT.make(self.store, lambda _: answer, *decides)
 
     def _job(
         self,
@@ -352,7 +346,7 @@ class Engine(AbstractContextManager["Engine"]):
     def drawing(self, case: PipelineCase) -> tuple[Entry, Entry]:
         """Return a pipeline's inputs and PyTorch's drawing; make missing ones."""
         case = self._artifacts.known(case)
-        return self._artifacts.draw(case.pipeline, case.device, {})
+        return self._artifacts.draw(case.pipeline, case.device)
 
     def excerpt(self, case: Case, sample: Sample, spot: Spot) -> Excerpt:
         """Return the excerpt around one value of a case's graph, as a separate case.
@@ -452,7 +446,7 @@ class Engine(AbstractContextManager["Engine"]):
         assert case is not None  # noqa: S101  # as above
         pipeline = drawing.pipeline
         inputs, _ = self.drawing(drawing)
-        drawn = keys.drawing_key(pipeline, inputs, drawing.device)
+        drawn = tasks.DRAWING.key(pipeline, inputs, drawing.device)
         rest = (pipeline, role, inputs, self._worker_pool.memory_gib)
         need = pipeline_need(drawing, self._artifacts.weights)
         given = self._trials(case, trials, only)
@@ -487,7 +481,7 @@ class Engine(AbstractContextManager["Engine"]):
         file = self._artifacts.deployed(case, graph, [reading])
         rows: tuple[Row, ...] = ()
         if not sample.layers:
-            found = self._measured(case, [file], {})["rows"]
+            found = self._measured(case, [file])["rows"]
             rows = tuple(row for row in found if row.what in {LAYERS, READ[LAYERS]})
         what = "on the reference's inputs"
         try:
@@ -507,12 +501,11 @@ class Engine(AbstractContextManager["Engine"]):
         return replace(case, samples=(sample,)), graph, reading
 
     def _run_pipeline(self, pipeline_case: PipelineCase) -> Fields:
-        took: dict[str, float] = {}
         pipeline_case = self._artifacts.known(pipeline_case)
         pipeline = pipeline_case.pipeline
-        inputs, reference = self._artifacts.draw(pipeline, pipeline_case.device, took)
+        inputs, reference = self._artifacts.draw(pipeline, pipeline_case.device)
         role_files = tuple(
-            self._artifacts.role_file(case, role, took)
+            self._artifacts.role_file(case, role)
             for role, case in pipeline_case.roles
             if case is not None
         )
@@ -538,9 +531,10 @@ class Engine(AbstractContextManager["Engine"]):
             on_target=bool(pipeline_case.targets),
         )
         ran_on = [(file.backend, file.device) for file in role_files]
-        fields = seen(result, pipeline_case.id, ran_on, took)
-        own = self._artifacts.self_pictures(pipeline_case, inputs, reference, took)
-        fields["rows"] += own
+        fields = seen(result, pipeline_case.id, ran_on)
+        fields["rows"] += self._artifacts.self_pictures(
+            pipeline_case, inputs, reference
+        )
         return {
             **fields,
             "inputs": {"": keys.drawing_question(pipeline)},
@@ -550,10 +544,19 @@ class Engine(AbstractContextManager["Engine"]):
         }
 
 
+def _contract_of(case: Case, file: Deployed) -> tuple[object, ...]:
+    """Return what decides a file's answers to the questions of its contract."""
+    inputs = [reading.inputs for reading in file.readings]
+    device = case.device
+    ran = keys.processor(device), runtime(case.backend)
+    return file.artifact, file.asked, inputs, device, *ran
+
+
 def _recorded(case: Tested, measure: Callable[[], Fields]) -> CaseRecord:
     """Return the record of a run, with its measurements or its failure."""
     try:
-        fields = measure()
+        with timed() as seconds:
+            fields = {**measure(), "took_s": seconds}
     except ParityError as error:
         # A pipeline reads its picture or prompt when it draws, not at the export.
         drawn = isinstance(case, PipelineCase)

@@ -99,6 +99,7 @@ class Host(AbstractContextManager["Host"]):
         self.kind = (name, tuple(preload), _environment())
         self._fork = fork
         self._process: _Process | None = None
+        self._is_ready = False
         self._lock = threading.Lock()
 
     @property
@@ -166,12 +167,22 @@ class Host(AbstractContextManager["Host"]):
         result = _result(ending, log, label=label, timeout_s=timeout_s, failure=failure)
         return replace(result, import_log=process.import_log)
 
+    def begin(self) -> None:
+        """Start the process ahead of the first job, and do not wait for its imports."""
+        with self._lock:
+            if self._process is None:
+                self._process = _Process(*self.kind, fork=self._fork)
+                self._is_ready = False
+
     def _started(self, label: str, failure: Outcome) -> _Process:
-        if self._process is not None and self._process.popen.poll() is not None:
+        if self._is_ready and self._process and self._process.popen.poll() is not None:
             self.close()  # the process died between two jobs
         if self._process is None:
             self._process = _Process(*self.kind, fork=self._fork)
+            self._is_ready = False
+        if not self._is_ready:
             self._process.require_ready(label, failure)
+            self._is_ready = True
         return self._process
 
 

@@ -20,15 +20,25 @@ from harness.core.errors import ParityError
 from harness.core.memory import Need
 from harness.core.outcome import Outcome
 from harness.core.pipeline import PipelineCase, Tested
-from harness.engine import tasks
-from harness.engine.keys import imports_key
+from harness.engine.own_code import own_code
+from harness.engine.stage import Stage
 from harness.engine.store import Store
 from harness.recipes import RECIPES
 
 if TYPE_CHECKING:
     from harness.engine.worker_pool import WorkerPool
 
-_KIND: Final = "imports"
+IMPORTS: Final = Stage(
+    kind="imports",
+    takes=("component", "code_so_far", "places"),
+    code=("runtimes/pytorch", "engine/own_code.py"),
+    notes=("files",),
+)
+"""The files that a user's own `build` runs, which are of this machine."""
+
+_FIND_IMPORTS: Final = "harness.runtimes.pytorch.imports:find_imports"
+"""Builds one component, and returns the files of code that ran (`torch`)."""
+
 _MOST: Final = 8
 """The largest number of remembered lists that are followed."""
 
@@ -78,7 +88,7 @@ class Imports:
         def find(component: Component) -> Sequence[str]:
             result = self.worker_pool.job(
                 "torch",
-                tasks.FIND_IMPORTS,
+                _FIND_IMPORTS,
                 component,
                 subject=component.name,
                 label=f"{component.name}: what its recipe imports",
@@ -104,7 +114,7 @@ def with_imports(
     """
     known = component
     for _ in range(_MOST):
-        entry = store.find(_KIND, imports_key(known))
+        entry = IMPORTS.find(store, *_decides(known))
         if entry is None:
             break
         code = _code(cast("Sequence[str]", entry.meta["files"]))
@@ -115,9 +125,16 @@ def with_imports(
         files = list(find(component))
         found = replace(component, code=_code(files))
         for one in (known, found):
-            store.make(_KIND, imports_key(one), lambda _: {"files": files})
+            IMPORTS.make(store, lambda _: {"files": files}, *_decides(one))
         return found
     return component
+
+
+def _decides(component: Component) -> tuple[object, ...]:
+    """Return what decides the list; `component.code` is of the files known so far."""
+    files, _ = own_code(component.recipe)
+    places = [str(path) for path in (*files, component.source.path.absolute())]
+    return component, component.code, places
 
 
 def _code(files: Sequence[str]) -> str:

@@ -17,6 +17,7 @@ from harness.core.record import CaseRecord
 from harness.core.runtime import check_words
 from harness.core.text import LOG, MESSAGE, shortened
 from harness.engine.worker import JobResult
+from harness.engine.worker_pool import add_seconds
 
 LOG_CHARACTERS = 4096
 """Number of characters of a runtime's native output that a record keeps."""
@@ -60,20 +61,18 @@ def seen(
     result: JobResult,
     case: str,
     ran_on: Iterable[tuple[str, Device]],
-    took: dict[str, float],
 ) -> dict[str, Any]:
-    """Return a worker's measurements, with the time and the output of the run.
+    """Return a worker's measurements, with the memory and the output of the run.
 
     Raises:
         StageError: A runtime reports that it ran on another device.
 
     """
-    took["candidate"] = result.wall_ns / 1e9
+    add_seconds("candidate", result.wall_ns / 1e9)
     for backend, device in ran_on:
         check_words(case, backend, device, f"{result.import_log}\n{result.log}")
     return {
         **cast("Mapping[str, Any]", result.value),
-        "took_s": took,
         "peak_bytes": result.peak_bytes,
         "log": result.log[-LOG_CHARACTERS:],
     }

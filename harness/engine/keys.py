@@ -9,23 +9,24 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from importlib.metadata import (
     PackageNotFoundError,
     distribution,
     packages_distributions,
 )
 from pathlib import Path
+from typing import cast
 
 from harness.core.case import (
     GIVEN,
     ONNX,
-    Case,
     Component,
     Device,
     ExportSettings,
     ForeignModel,
+    Group,
     Sample,
     Source,
     Variant,
@@ -36,9 +37,9 @@ from harness.core.environment import environment, installed
 from harness.core.foreign_files import weight_files
 from harness.core.pipeline import T5_TOKENS, Pipeline
 from harness.core.rounding import Trials
-from harness.core.runtime import Runtime, formats, onnx_runtime, runtime, runtimes
+from harness.core.runtime import Runtime, onnx_runtime, runtime, runtimes
 from harness.core.settings import RUNS
-from harness.engine.deployed import Deployed, Reading
+from harness.engine.deployed import Reading
 from harness.engine.excerpt import Redraw, Spot
 from harness.engine.own_code import own_code
 from harness.recipes import RECIPES, weight_folders
@@ -59,13 +60,13 @@ _OWN_SUFFIXES = (
 )
 """What a user's own recipe may read; the harness's own recipes read the others only."""
 
-_EXPORT_TOOLS = ("torch", "onnx", "onnxscript", "onnx-ir", "diffusers", "transformers")
-_DRAWING_TOOLS = (
+EXPORT_TOOLS = ("torch", "onnx", "onnxscript", "onnx-ir", "diffusers", "transformers")
+DRAWING_TOOLS = (
     *("torch", "diffusers", "transformers", "numpy"),
     *("tokenizers", "sentencepiece"),
 )
-_EVALUATOR = ("onnx", "numpy")
-_OPENCV = ("opencv-python-headless", "opencv-python")
+EVALUATOR = ("onnx", "numpy")
+OPENCV = ("opencv-python-headless", "opencv-python")
 
 _OF_FOLDER = re.compile(r"\.dist-info/|^(\.\./)+(bin|Scripts)/|^__editable__")
 """Files of a package that differ between two environments: its scripts begin with the
@@ -73,6 +74,14 @@ path of their Python, and an editable package has the path of its source."""
 
 REPORTS = re.compile(Path(RUNS).parts[0] + r"|\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d.*")
 """Folders of runs. A suite may lie in its checkpoint, and a run then writes there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Native:
+    """A native converter: its path, or None for the one of the wheel."""
+
+    path: str | None
+
 
 # Parts of the harness's own code, for `code_digest`. A key names folders and not
 # modules, so that a new module cannot be forgotten. Most of `core` and `suite` is left
@@ -82,18 +91,18 @@ _RULES = tuple(
     for name in ("contract", "foreign_files", "onnx_header", "private", "probes")
 )
 _SESSIONS = ("runtimes/renamed.py", "runtimes/session.py")
-_DRAWN = ("recipes", "measure/named_arrays.py")
-_EXPORTED = ("measure", "recipes", "runtimes/graph", "runtimes/pytorch", *_RULES)
-_FOREIGN = (*_EXPORTED, "runtimes/foreign", *_SESSIONS)
-_CONVERTED = (
+DRAWN = ("recipes", "measure/named_arrays.py")
+EXPORTED = ("measure", "recipes", "runtimes/graph", "runtimes/pytorch", *_RULES)
+FOREIGN = (*EXPORTED, "runtimes/foreign", *_SESSIONS)
+CONVERTED = (
     *("runtimes/graph", "runtimes/renamed.py", *_RULES),
     *("measure/name_map.py", "measure/trace.py"),
 )
-_ANSWERED = (
+ANSWERED = (
     *("measure", "runtimes/candidate", "runtimes/graph", "runtimes/target"),
     *(*_RULES, *_SESSIONS),
 )
-_PICTURES = (
+PICTURES = (
     *("measure", "recipes", "runtimes/diffusion", "runtimes/pytorch"),
     "suite/families.py",
 )
@@ -106,215 +115,186 @@ def remember() -> None:
     also if somebody edits a file or installs a package while it runs.
     """
     _code()
-    builds((*_EXPORT_TOOLS, *_DRAWING_TOOLS, *_OPENCV))
+    builds((*EXPORT_TOOLS, *DRAWING_TOOLS, *OPENCV))
     for one in runtimes().values():
         _runtime_code(one)
         builds((*one.distributions, *one.tools))
 
 
-def inputs_key(component: Component, sample: Sample) -> dict[str, object]:
-    """Return the key of one sample's arrays, which upstream networks may influence."""
-    return {
-        "component": component.name,
-        "recipe": _recipe(component),
-        "checkpoint": checkpoint_digest(
-            component.source, ("",), _suffixes(component.recipe)
-        ),
-        "options": dict(component.options),
-        "sample": _drawn(sample),
-        "code": code_digest(_DRAWN),
-        "tools": builds(_DRAWING_TOOLS),
-    }
+@functools.singledispatch
+def part(argument: object) -> object:
+    """Return what a key has of an argument of a stage: values for JSON, no paths.
 
+    Text, numbers, lists and mappings are their own part. Of everything else the part is
+    what decides the result of a stage: contents and not places, settings and not names.
 
-def onnx_key(
-    component: Component, settings: ExportSettings, shapes: Mapping[str, int]
-) -> dict[str, object]:
-    """Return the key of an exported graph, or of a foreign one."""
-    if component.foreign:
-        kind, path = component.foreign.files[0]  # values are matched with this one
-        return {
-            "component": _component(component),
-            "taken": _digest_of(path, kind),
-            "names": dict(component.foreign.names),
-            "export": asdict(settings),
-            "code": code_digest(_FOREIGN),
-            "tools": builds(_EXPORT_TOOLS),
-            **_own_reference(component),
-        }
-    return {
-        "component": _component(component),
-        "export": asdict(settings),
-        "shapes": dict(shapes),
-        "code": code_digest(_EXPORTED),
-        "tools": builds(_EXPORT_TOOLS),
-    }
+    Raises:
+        SpecError: A key cannot have an argument of this type.
 
-
-def program_key(
-    component: Component, settings: ExportSettings, shapes: Sequence[Sequence[int]]
-) -> dict[str, object]:
-    """Return the key of a network's translation, which serves many runs and files.
-
-    `shapes` are the shapes of the inputs that it is traced with.
     """
-    return {
-        "component": _component(component),
-        "export": asdict(settings),
-        "shapes": [list(shape) for shape in shapes],
-        "code": code_digest(_EXPORTED),
-        "tools": builds(_EXPORT_TOOLS),
-    }
+    return argument
 
 
-def reference_key(
-    onnx: Mapping[str, object], inputs: Entry, device: Device, *, layers: bool
-) -> dict[str, object]:
-    """Return the key of a recorded reference run; its program is the exporter's."""
-    return {
-        "onnx": digest_value(onnx),
-        "inputs": contents(inputs),
-        "device": device.settings,
-        "layers": layers,
-        "code": code_digest(_EXPORTED),
-    }
+@part.register(tuple)
+@part.register(list)
+def _(argument: Sequence[object]) -> object:
+    return [part(item) for item in argument]
 
 
-def self_key(reading: Reading, device: Device, dtype: str) -> dict[str, object]:
-    """Return the key of PyTorch's own error in `dtype` on one sample.
-
-    Processors compute bfloat16 and float16 in different ways.
-    """
-    return {
-        "reference": reading.reference.key_digest,
-        "dtype": dtype,
-        "processor": _processor(device),
-    }
+@part.register
+def _(argument: Entry) -> object:
+    return contents(argument)
 
 
-def asked_key(
-    component: Component, sizes: tuple[tuple[str, int], ...], device: Device
-) -> dict[str, object]:
-    """Return the key of PyTorch's answers when each input is changed alone."""
-    return {
-        "component": _component(component),
-        "name": component.name,
-        "sizes": dict(sizes),
-        "device": device.settings,
-        "code": code_digest(_EXPORTED),
-        "tools": builds(_EXPORT_TOOLS),
-        **_own_reference(component),
-    }
+@part.register(ExportSettings)
+@part.register(Spot)
+@part.register(Redraw)
+def _(argument: ExportSettings | Spot | Redraw) -> object:
+    return asdict(argument)
 
 
-def _own_reference(component: Component) -> dict[str, object]:
-    """Return what else decides the reference of a file that is its own."""
-    if component.recipe != GIVEN:
-        return {}
-    ran = onnx_runtime()
-    code = [code_digest(_FOREIGN), _runtime_code(ran)]
-    return {"reference": [code, builds(ran.distributions)]}
+@part.register
+def _(argument: Device) -> object:
+    return argument.settings
 
 
-def contract_key(case: Case, file: Deployed) -> dict[str, object]:
-    """Return the key of a deployed file's answers to the questions of its contract.
-
-    All samples are in it, because the first one runs again after the others.
-    """
-    declared = runtime(case.backend)
-    return {
-        "file": contents(file.artifact),
-        "asked": contents(file.asked) if file.asked else "",
-        "inputs": [contents(reading.inputs) for reading in file.readings],
-        "device": case.device.settings,
-        "processor": _processor(case.device),  # a shared store is of several machines
-        "code": [code_digest(_ANSWERED), _runtime_code(declared)],
-        "tools": builds(declared.distributions),
-    }
+@part.register
+def _(argument: Group) -> object:
+    """A graph serves every sample of its group, so the samples do not decide it."""
+    return dict(argument.shapes)
 
 
-def _processor(device: Device) -> list[str]:
-    gpus = () if device.device == "cpu" else environment().gpus
-    return [environment().cpu, *gpus]
+@part.register
+def _(argument: Sample) -> object:
+    """Parameters are left out if there are none."""
+    settings = asdict(argument)
+    del settings["layers"], settings["label"], settings["added"]
+    if not argument.knobs:
+        del settings["knobs"]
+    return settings
 
 
-def checked_key(component: Component, onnx: Entry) -> dict[str, object]:
-    """Return the key of the differences between a graph and PyTorch's module."""
-    return {
-        "component": _component(component),
-        "onnx": contents(onnx),
-        "code": code_digest(_EXPORTED),
-        "tools": builds(_EXPORT_TOOLS),
-    }
+@part.register
+def _(argument: Runtime) -> object:
+    tools = builds((*argument.distributions, *argument.tools))
+    return {"code": _runtime_code(argument), "tools": tools}
 
 
-def effects_key(given: Trials, values: Mapping[str, object]) -> dict[str, object]:
-    """Return the key of the effects of rounded weights on some values.
-
-    `values` say which they are: the inputs of a component, or the key of a drawing.
-    """
-    return {
-        "component": _component(given.component),
-        "artifact": contents(given.artifact),
-        "device": given.device.settings,
-        "trials": given.trials,
-        "only": given.only,
-        "values": values,
-        "code": [code_digest(_EXPORTED), _runtime_code(runtime(given.backend))],
-        "tools": builds(_DRAWING_TOOLS),
-    }
-
-
-def weights_key(component: Component) -> dict[str, object]:
-    """Return the key of the count of weights of a network with drawn weights."""
-    return {
-        "component": _component(component),
-        "code": code_digest(("recipes", "runtimes/pytorch")),
-        "tools": builds(_EXPORT_TOOLS),
-    }
-
-
-def variant_key(
-    onnx: Entry, variant: Variant, native: str | None, calibration: Sequence[Entry] = ()
-) -> dict[str, object]:
-    """Return the key of a deployed file, including its calibration inputs."""
-    declared = runtime(variant.backend)
+@part.register
+def _(argument: Variant) -> object:
+    """Of a flag that names a file, the contents of the file count and not its name."""
     files = {
         flag: f"{flag.partition('=')[0]}={digest_file(path)}"
-        for flag, path in variant.files
+        for flag, path in argument.files
     }
     return {
-        "onnx": contents(onnx),
-        "kind": variant.kind,
-        "calibration": [contents(entry) for entry in calibration],
-        # The contents of a file decide, and not its name.
-        "flags": [files.get(flag, flag) for flag in variant.flags],
-        "converter": variant.converter or (_program(native) if native else "wheel"),
-        "code": [code_digest(_CONVERTED), _runtime_code(declared)],
-        "tools": builds((*declared.distributions, *declared.tools)),
+        "kind": argument.kind,
+        "flags": [files.get(flag, flag) for flag in argument.flags],
+        "converter": argument.converter,
+        "runtime": part(runtime(argument.backend)),
     }
 
 
-def _program(name: str) -> str:
-    """Return a digest of a native converter, with the libraries that it is built of."""
-    path = Path(name).resolve()
+@part.register
+def _(argument: Native) -> object:
+    """A converter is its program and the libraries that it is built of."""
+    if not argument.path:
+        return "wheel"
+    path = Path(argument.path).resolve()
     homes = (path.parent, path.parent.parent / "lib")
     files = {one for home in homes for one in home.rglob("libMNN*") if one.is_file()}
-    return digest_value({one.name: digest_file(one) for one in (path, *files)})
+    return {one.name: digest_file(one) for one in (path, *files)}
 
 
-def converted_key(component: Component, kind: str) -> dict[str, object]:
-    """Return the key of a component's foreign file in a runtime's own format."""
+@part.register
+def _(argument: Reading) -> object:
+    return {
+        "inputs": contents(argument.inputs),
+        "reference": contents(argument.reference),
+    }
+
+
+@part.register
+def _(argument: Trials) -> object:
+    return {
+        "component": part(argument.component),
+        "artifact": contents(argument.artifact),
+        "device": argument.device.settings,
+        "trials": argument.trials,
+        "only": argument.only,
+        "runtime": part(runtime(argument.backend)),
+    }
+
+
+@part.register
+def _(argument: Component) -> object:
+    """A component is its recipe, weights and tensors; its name decides nothing."""
+    settings: dict[str, object] = {
+        "recipe": _recipe(argument),
+        "checkpoint": weights_digest(argument),
+        "options": dict(argument.options),
+        "inputs": [asdict(spec) for spec in argument.inputs],
+        "outputs": [asdict(spec) for spec in argument.outputs],
+    }
+    if argument.source.seed is not None:
+        # PyTorch draws other bits with another instruction set.
+        settings["drawn_on"] = environment().arch
+    if argument.foreign:
+        kind, path = argument.foreign.files[0]  # values are matched with this one
+        settings["foreign"] = {
+            "file": _digest_of(path, kind),
+            "names": dict(argument.foreign.names),
+            "code": code_digest(FOREIGN),
+        }
+    if argument.recipe == GIVEN:
+        # The file is its own reference, and ONNX Runtime runs it.
+        ran = onnx_runtime()
+        code = [code_digest(FOREIGN), _runtime_code(ran)]
+        settings["reference"] = [code, builds(ran.distributions)]
+    return settings
+
+
+@part.register
+def _(argument: Pipeline) -> object:
+    """A pipeline is all that decides PyTorch's pictures but its inputs."""
+    return {
+        "components": [part(component) for component in argument.components],
+        "index": read_index(argument.source),
+        # The inputs hold the ids of each text once, and not which picture has them.
+        "texts": [*argument.texts, argument.negative_prompt],
+        **_sampling(argument),
+        "control": asdict(argument.control),
+        "t5_tokens": argument.t5_tokens,
+        "vae_tiling": argument.vae_tiling,
+    }
+
+
+def whole(component: Component) -> dict[str, object]:
+    """Return what decides drawn inputs: a recipe may read all of its checkpoint."""
+    suffixes = _suffixes(component.recipe)
+    return {
+        "name": component.name,  # a draw depends on it
+        "recipe": _recipe(component),
+        "checkpoint": checkpoint_digest(component.source, ("",), suffixes),
+        "options": dict(component.options),
+    }
+
+
+def converted(component: Component, kind: str) -> dict[str, object]:
+    """Return what decides a foreign file of a component in the store."""
     taken = component.foreign or ForeignModel()
-    owner = formats()[kind]
     return {
         "file": _digest_of(taken.of(kind), kind),
         "names": dict(taken.names),
         "inputs": [asdict(spec) for spec in component.inputs],
         "outputs": [asdict(spec) for spec in component.outputs],
-        "code": [code_digest(_FOREIGN), _runtime_code(owner)],
-        "tools": builds(owner.distributions),
     }
+
+
+def processor(device: Device) -> list[str]:
+    """Return the processors that compute: each rounds few bits in its own way."""
+    gpus = () if device.device == "cpu" else environment().gpus
+    return [environment().cpu, *gpus]
 
 
 def _digest_of(path: Path | None, kind: str) -> str:
@@ -334,30 +314,8 @@ def _digests(folder: Path, names: tuple[str, ...], _changed: tuple[int, ...]) ->
     return digest_value({name: digest_file(folder / name) for name in names})
 
 
-def excerpt_key(graph: Entry, reading: Reading, spot: Spot) -> dict[str, object]:
-    """Return the key of the excerpt around one value of a graph."""
-    return {
-        "onnx": contents(graph),
-        "inputs": contents(reading.inputs),
-        "reference": contents(reading.reference),
-        "spot": asdict(spot),
-        "code": code_digest(("engine", "measure", "runtimes/graph")),
-        "tools": builds(_EVALUATOR),
-    }
-
-
-def redraw_key(excerpt: Entry, how: Redraw) -> dict[str, object]:
-    """Return the key of an excerpt with drawn numbers."""
-    return {
-        "excerpt": contents(excerpt),
-        "how": asdict(how),
-        "code": code_digest(("engine", "measure", "runtimes/graph")),
-        "tools": builds(_EVALUATOR),
-    }
-
-
-def drawing_inputs_key(pipeline: Pipeline) -> dict[str, object]:
-    """Return the key of a pipeline's token ids, noise and picture."""
+def drawing_inputs(pipeline: Pipeline) -> dict[str, object]:
+    """Return what decides a pipeline's token ids, noise and picture."""
     image, mask, source = pipeline.image, pipeline.mask, pipeline.source
     folders = tuple(
         name
@@ -377,35 +335,7 @@ def drawing_inputs_key(pipeline: Pipeline) -> dict[str, object]:
         "image": digest_file(image) if image else "",
         "mask": digest_file(mask) if mask else "",
         "control": asdict(pipeline.control),
-        "code": code_digest(_PICTURES),
-        "tools": builds((*_DRAWING_TOOLS, *_OPENCV)),
     }
-
-
-def drawing_key(pipeline: Pipeline, inputs: Entry, device: Device) -> dict[str, object]:
-    """Return the key of PyTorch's drawing of a pipeline."""
-    return {
-        "inputs": contents(inputs),
-        "components": [_component(component) for component in pipeline.components],
-        "index": read_index(pipeline.source),
-        # The inputs hold the ids of each text once, and not which picture has them.
-        "texts": [*pipeline.texts, pipeline.negative_prompt],
-        **_sampling(pipeline),
-        "control": asdict(pipeline.control),
-        "t5_tokens": pipeline.t5_tokens,
-        "vae_tiling": pipeline.vae_tiling,
-        "device": device.settings,
-        "code": code_digest(_PICTURES),
-        "tools": builds(_DRAWING_TOOLS),
-    }
-
-
-def self_drawing_key(
-    pipeline: Pipeline, inputs: Entry, device: Device, dtype: str
-) -> dict[str, object]:
-    """Return the key of the errors of PyTorch's own pictures in `dtype`."""
-    key = drawing_key(pipeline, inputs, device)
-    return {**key, "dtype": dtype, "processor": _processor(device)}
 
 
 def _sampling(pipeline: Pipeline) -> dict[str, object]:
@@ -426,11 +356,12 @@ def question(component: Component, sample: Sample) -> str:
     Tools and the harness's own code are left out, because they change the result and
     not the task.
     """
+    drawn = cast("dict[str, object]", part(sample))
     return digest_value(
         {
             "recipe": component.recipe,
             "checkpoint": weights_digest(component),
-            "sample": _drawn(sample) | {"label": sample.label, "knobs": sample.knobs},
+            "sample": drawn | {"label": sample.label, "knobs": sample.knobs},
             # Left out when empty, so that a baseline without options keeps its digests.
             **({"options": dict(component.options)} if component.options else {}),
         }
@@ -439,10 +370,9 @@ def question(component: Component, sample: Sample) -> str:
 
 def drawing_question(pipeline: Pipeline) -> str:
     """Return a digest of a pipeline's task: its inputs and its weights."""
-    inputs = drawing_inputs_key(pipeline)
+    inputs = drawing_inputs(pipeline)
     # The weights of the encoders, below, have their configuration too.
-    apart = {"code", "tools", "read_by"}
-    inputs = {k: v for k, v in inputs.items() if k not in apart}
+    del inputs["read_by"]
     tokens = pipeline.t5_tokens
     return digest_value(
         {
@@ -535,29 +465,6 @@ def _files(name: str) -> str:
     return digest_value(sorted(line for line in lines if not _OF_FOLDER.search(line)))
 
 
-def _drawn(sample: Sample) -> dict[str, object]:
-    """Return the settings that decide a draw; parameters only if there are some."""
-    parts = asdict(sample)
-    del parts["layers"], parts["label"], parts["added"]
-    if not sample.knobs:
-        del parts["knobs"]
-    return parts
-
-
-def _component(component: Component) -> dict[str, object]:
-    here: dict[str, object] = {
-        "recipe": _recipe(component),
-        "checkpoint": weights_digest(component),
-        "options": dict(component.options),
-        "inputs": [asdict(spec) for spec in component.inputs],
-        "outputs": [asdict(spec) for spec in component.outputs],
-    }
-    if component.source.seed is not None:
-        # PyTorch draws other bits with another instruction set.
-        here["drawn_on"] = environment().arch
-    return here
-
-
 def weights_digest(component: Component) -> str:
     """Return a digest of the folders of a component's weights."""
     recipe, source = component.recipe, component.source
@@ -574,7 +481,7 @@ def _suffixes(recipe: str) -> tuple[str, ...]:
 def _recipe_code(recipe: str) -> dict[str, object]:
     """Return what decides a recipe; the harness's own recipes share one digest."""
     if recipe in RECIPES:
-        return {"code": code_digest(_DRAWN)}
+        return {"code": code_digest(DRAWN)}
     files, tops = own_code(recipe)
     known = packages_distributions() if tops else {}
     names = sorted({name for top in tops for name in known.get(top, ())})
@@ -585,16 +492,3 @@ def _recipe_code(recipe: str) -> dict[str, object]:
 def _recipe(component: Component) -> dict[str, object]:
     imported = {"imported": component.code} if component.code else {}
     return {"name": component.recipe, **_recipe_code(component.recipe), **imported}
-
-
-def imports_key(component: Component) -> dict[str, object]:
-    """Return the key of the files that a user's own `build` runs, which are of here.
-
-    `component.code` is a digest of the files that are known so far.
-    """
-    files, _ = own_code(component.recipe)
-    return {
-        "component": _component(component),
-        "places": [str(path) for path in (*files, component.source.path.absolute())],
-        "code": code_digest(("runtimes/pytorch", "engine/own_code.py")),
-    }

@@ -24,7 +24,9 @@ from harness.engine.store import Store
 from harness.engine.worker_pool import WorkerPool
 from harness.suite.schema import Limits
 
-_INPUTS, _GRAPH, _REFERENCE = "inputs", "onnx", "reference"
+_INPUTS, _GRAPH, _REFERENCE = (
+    one.kind for one in (tasks.INPUTS, tasks.GRAPH, tasks.REFERENCE)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,15 +60,11 @@ class _Part:
         """Return the entry, if a store has it, made of what that store has."""
         case, sample = self.case, self.sample
         if self.kind == _INPUTS:
-            return store.find(_INPUTS, keys.inputs_key(case.component, sample))
-        graph = keys.onnx_key(case.component, case.export, dict(self.group.shapes))
+            return tasks.INPUTS.find(store, keys.whole(case.component), sample)
         if self.kind == _GRAPH:
-            return store.find(_GRAPH, graph)
-        inputs = store.find(_INPUTS, keys.inputs_key(case.component, sample))
-        if inputs is None:
-            return None
-        key = keys.reference_key(graph, inputs, case.reference, layers=sample.layers)
-        return store.find(_REFERENCE, key)
+            return tasks.find_graph(store, case, self.group)
+        reading = tasks.find_reading(store, case, self.group, sample)
+        return reading.reference if reading else None
 
     @property
     def subject(self) -> str:
@@ -93,7 +91,7 @@ def remake(
             known = [artifacts.known(case) for case in cases]
             for part, entry in _drawn(store, known, most):
                 samples = () if part.kind == _GRAPH else (part.sample,)
-                artifacts.make(part.case, replace(part.group, samples=samples))
+                artifacts.make_group(part.case, replace(part.group, samples=samples))
                 made = part.find(fresh)
                 if made is None:
                     msg = f"{part.subject}: the {part.kind} could not be made anew."

@@ -1,16 +1,84 @@
-"""Names of the functions that worker processes run, and the imports of each host.
+"""What worker processes do: stages, and other tasks.
 
-The engine names them and never imports them, so that it loads no framework. A name is
-``module:function``; the worker process resolves it.
+The engine names functions and never imports them, so that it loads no framework. A name
+is ``module:function``; the worker process resolves it. A `Stage` makes entries of the
+store. A task that is only a name makes several entries at once, or none.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
-from harness.core.case import AT
-from harness.core.runtime import runtime
-from harness.suite.forecast import CONVERT
+from harness.core.case import (
+    Case,
+    Component,
+    Device,
+    ExportSettings,
+    Group,
+    Sample,
+    smallest,
+)
+from harness.core.digest import digest_value
+from harness.core.entry import Entry
+from harness.core.kinds import PROGRAM as PROGRAM_KIND
+from harness.core.outcome import Outcome
+from harness.engine import keys
+from harness.engine.deployed import Reading
+from harness.engine.export_files import PROBES
+from harness.engine.stage import Stage
+
+if TYPE_CHECKING:
+    from harness.engine.store import Store
+
+WORK: Final = "harness.engine.work:work"
+"""Makes an entry of any stage that has a task (the stage's host)."""
+
+INPUTS: Final = Stage(
+    kind="inputs",
+    takes=("component", "sample"),
+    code=keys.DRAWN,
+    tools=keys.DRAWING_TOOLS,
+)
+"""One sample's arrays, of `keys.whole` of a component and the sample."""
+
+GRAPH: Final = Stage(
+    kind="onnx",
+    takes=("component", "export", "shapes"),
+    code=keys.EXPORTED,
+    tools=keys.EXPORT_TOOLS,
+    files=(PROBES,),
+)
+"""An exported graph, or a foreign one; `graph_of` has what decides it."""
+
+PROGRAM: Final = GRAPH.of(kind=PROGRAM_KIND, files=())
+"""A network's translation, which serves many runs and files."""
+
+REFERENCE: Final = Stage(
+    kind="reference",
+    takes=("onnx", "inputs", "device", "layers"),
+    code=keys.EXPORTED,
+)
+"""A recorded reference run, whose program is the exporter's."""
+
+ASKED: Final = Stage(
+    kind="asked",
+    takes=("component", "name", "sizes", "device"),
+    code=keys.EXPORTED,
+    tools=keys.EXPORT_TOOLS,
+)
+"""The reference's answers when each input is changed alone."""
+
+CONTRACT: Final = Stage(
+    kind="contract",
+    takes=("file", "asked", "inputs", "device", "processor", "runtime"),
+    code=keys.ANSWERED,
+)
+"""A deployed file's answers to the questions of its contract.
+
+All samples are in it, because the first one runs again after the others. A shared store
+is of several machines, so the processor is in it.
+"""
 
 PREPARE: Final = "harness.runtimes.pytorch.prepare:prepare"
 """Draws, exports and records what is missing for one component (`torch`)."""
@@ -24,30 +92,68 @@ PREPARE_GIVEN: Final = "harness.runtimes.foreign.onnx_reference:prepare_given"
 MEASURE_SELF: Final = "harness.runtimes.pytorch.self_error:measure_self"
 """Measures PyTorch's own error in fewer bits for one component (`torch`)."""
 
+SELF: Final = Stage(
+    kind="self", takes=("reference", "dtype", "processor"), notes=("probes", "rows")
+)
+"""PyTorch's own error in a dtype on one sample, with the reference's key."""
+
 LOSSES: Final = "harness.runtimes.foreign.onnx_reference:losses_in"
 """Finds what float16 would lose of a graph's values (ONNX Runtime's own host)."""
 
-CHECK_GRAPH: Final = "harness.runtimes.pytorch.prepare:check"
-"""Compares a graph with its PyTorch module and runs neither (`torch`)."""
+CHECKED: Final = Stage(
+    kind="checked",
+    takes=("component", "onnx"),
+    code=keys.EXPORTED,
+    tools=keys.EXPORT_TOOLS,
+    task="harness.runtimes.pytorch.prepare:check",
+)
+"""The differences between a graph and its PyTorch module; neither runs."""
 
-WEIGH: Final = "harness.runtimes.pytorch.prepare:weigh"
-"""Returns the bytes of a component's weights and draws none (`torch`)."""
+WEIGHTS: Final = Stage(
+    kind="weights",
+    takes=("component",),
+    code=("recipes", "runtimes/pytorch"),
+    tools=keys.EXPORT_TOOLS,
+    task="harness.runtimes.pytorch.prepare:weigh",
+    notes=("bytes",),
+)
+"""The bytes of a component's weights; none are drawn."""
 
-FIND_IMPORTS: Final = "harness.runtimes.pytorch.imports:find_imports"
-"""Builds one component, and returns the files of code that ran (`torch`)."""
+DEPLOYED: Final = Stage(
+    kind="",
+    takes=("variant", "onnx", "native", "calibration"),
+    code=keys.CONVERTED,
+    task="harness.runtimes.graph.deploy:deploy",
+    failure=Outcome.CONVERT,
+    seconds="convert",
+)
+"""One variant's deployed file; the kind and the host are its runtime's."""
 
-DEPLOY: Final = "harness.runtimes.graph.deploy:deploy"
-"""Makes one variant's deployed file and returns the seconds taken (`convert-*`)."""
+TAKEN: Final = Stage(
+    kind="", takes=("file", "runtime"), code=keys.FOREIGN, failure=Outcome.LOAD
+)
+"""A component's foreign file; kind, host and task are its runtime's."""
 
-EVALUATE: Final = "harness.runtimes.graph.evaluated:evaluate"
 COMPARE_REMADE: Final = "harness.runtimes.graph.remade:compare"
 """Compares an entry of a store with the same entry, made anew (`torch`)."""
 
-CUT_EXCERPT: Final = "harness.runtimes.graph.excerpt:cut_excerpt"
-"""Cuts the operators around one value out of an exported graph (`convert-*`)."""
+EXCERPT: Final = Stage(
+    kind="excerpt",
+    takes=("onnx", "reading", "spot"),
+    code=("engine", "measure", "runtimes/graph"),
+    tools=keys.EVALUATOR,
+    task="harness.runtimes.graph.excerpt:cut_excerpt",
+    failure=Outcome.CONVERT,
+)
+"""The operators around one value, cut out of an exported graph."""
 
-REDRAW_EXCERPT: Final = "harness.runtimes.graph.redraw:redraw_excerpt"
-"""Gives an excerpt other weights, inputs and sizes (`convert-*`)."""
+REDRAWN: Final = EXCERPT.of(
+    takes=("excerpt", "how"), task="harness.runtimes.graph.redraw:redraw_excerpt"
+)
+"""An excerpt with other weights, inputs and sizes."""
+
+EVALUATE: Final = "harness.runtimes.graph.evaluated:evaluate"
+"""Compares what ONNX's reference evaluator makes of an excerpt (`torch`)."""
 
 RUN_CANDIDATE: Final = "harness.runtimes.candidate.candidate:run_candidate"
 """Runs a deployed file and compares it meanwhile (the runtime's own host)."""
@@ -58,20 +164,62 @@ WRITE_BUNDLE: Final = "harness.runtimes.target.bundle:write_bundle"
 RUN_ISOLATED: Final = "harness.runtimes.candidate.operators:run_isolated"
 """Runs operators on the reference's own inputs (the runtime's own host)."""
 
-DRAW_REFERENCE: Final = "harness.runtimes.diffusion.worker:draw_reference"
-"""Draws a pipeline with PyTorch alone and returns the seconds taken (`torch`)."""
+DRAWING_INPUTS: Final = Stage(
+    kind="drawing-inputs",
+    takes=("pipeline",),
+    code=keys.PICTURES,
+    tools=(*keys.DRAWING_TOOLS, *keys.OPENCV),
+    notes=("texts",),
+)
+"""A pipeline's token ids, noise and picture, of `keys.drawing_inputs`."""
 
-DRAW_SELF: Final = "harness.runtimes.diffusion.self_error:draw_self"
-"""Measures PyTorch's own pictures in fewer bits for one pipeline (`torch`)."""
+DRAWING: Final = Stage(
+    kind="drawing",
+    takes=("pipeline", "inputs", "device"),
+    code=keys.PICTURES,
+    tools=keys.DRAWING_TOOLS,
+)
+"""PyTorch's drawing of a pipeline."""
+
+DRAWN_PAIRS: Final = DRAWING.of(takes=(*DRAWING.takes, "yardstick"))
+"""PyTorch's pictures of a batch of pairs of prompt and seed."""
+
+DRAW_REFERENCE: Final = "harness.runtimes.diffusion.worker:draw_reference"
+"""Draws a pipeline with PyTorch alone (`torch`)."""
+
+SELF_DRAWN: Final = Stage(
+    kind="self",
+    takes=(*DRAWING.takes, "dtype", "processor"),
+    code=keys.PICTURES,
+    tools=keys.DRAWING_TOOLS,
+    task="harness.runtimes.diffusion.self_error:draw_self",
+    failure=Outcome.REFERENCE,
+    seconds="self",
+    notes=("samples", "probes", "rows"),
+)
+"""The errors of PyTorch's own pictures in a dtype."""
 
 RUN_PIPELINE: Final = "harness.runtimes.diffusion.worker:run_pipeline"
 """Draws with deployed files in a pipeline and compares (`torch`)."""
 
-OUTPUT_EFFECTS: Final = "harness.runtimes.pytorch.rounded:output_effects"
-"""Rounds weights of PyTorch's network, and measures its outputs (`torch`)."""
+EFFECTS_FILE: Final = "effects.msgpack"
+"""File of an entry of `OUTPUT_EFFECTS` or `DRAWING_EFFECTS`: an `Effects`."""
 
-DRAWING_EFFECTS: Final = "harness.runtimes.diffusion.rounded:drawing_effects"
-"""Rounds weights of one role of a pipeline, and measures drawings (`torch`)."""
+OUTPUT_EFFECTS: Final = Stage(
+    kind="effects",
+    takes=("trials", "values"),
+    code=keys.EXPORTED,
+    tools=keys.DRAWING_TOOLS,
+    task="harness.runtimes.pytorch.rounded:output_effects",
+    failure=Outcome.REFERENCE,
+    files=(EFFECTS_FILE,),
+)
+"""How far rounded weights of PyTorch's network move its outputs."""
+
+DRAWING_EFFECTS: Final = OUTPUT_EFFECTS.of(
+    task="harness.runtimes.diffusion.rounded:drawing_effects"
+)
+"""How far rounded weights of one role of a pipeline move its drawings."""
 
 OPEN_FILE: Final = "harness.commands.doctor.app:open_file"
 """Opens a deployed file and runs nothing (the runtime's own host)."""
@@ -82,35 +230,45 @@ TIME_TURN: Final = "harness.commands.bench.worker:time_turn"
 CLOCK_OPERATORS: Final = "harness.commands.bench.worker:clock_operators"
 """Times the operators of a deployed file (the runtime's own host)."""
 
-# A job is a fork, so the next job does not have what it imports. What most jobs import
-# is imported here: networks of diffusers (by `diffusion.worker`) and of transformers,
-# and what the exporter needs.
-_PYTORCH: Final = (
-    "harness.runtimes.pytorch.prepare",
-    "harness.runtimes.diffusion.worker",
-    "transformers",
-    "onnxscript",
-)
-_CONVERTS: Final = ("harness.runtimes.graph.deploy", "harness.runtimes.graph.excerpt")
-_COMPARES: Final = "harness.measure.precompile"
+
+def graph_of(
+    component: Component, settings: ExportSettings, group: Group
+) -> tuple[object, ...]:
+    """Return what decides a group's `GRAPH`; a foreign file serves every group."""
+    return component, settings, {} if component.foreign else group
 
 
-def preload(host: str) -> tuple[str, ...]:
-    """Return the modules that a host imports once, before it forks a process per job.
+def asked_of(
+    component: Component, sizes: tuple[tuple[str, int], ...], device: Device
+) -> tuple[object, ...]:
+    """Return what decides the answers of `ASKED`; a foreign file does not."""
+    bare = replace(component, foreign=None)
+    return bare, component.name, dict(sizes), device
 
-    Args:
-        host: ``torch``, a runtime's name, that and ``@`` and a target's name, or
-            ``convert-`` and a runtime's name.
 
+def find_graph(store: Store, case: Case, group: Group) -> Entry | None:
+    """Return the graph that serves a group of a case, if the store has it."""
+    return GRAPH.find(store, *graph_of(case.component, case.export, group))
+
+
+def find_reading(
+    store: Store, case: Case, group: Group, sample: Sample
+) -> Reading | None:
+    """Return a sample's inputs and reference, if the store has both.
+
+    Inputs that were refused have no reference.
     """
-    if host == "torch":
-        return (*_PYTORCH, _COMPARES)
-    if host.startswith(CONVERT):
-        return (*_CONVERTS, *runtime(host.removeprefix(CONVERT)).preload)
-    name, at, _ = host.partition(AT)
-    declared = runtime(name)
-    # A runtime that runs on a target is not used here, and may not be installed here.
-    # What it would print here about this processor would be misread as the target's.
-    driver = () if at or not declared.driver else (declared.driver,)
-    session = f"{declared.package}.session"
-    return (*driver, session, "harness.runtimes.candidate.candidate", _COMPARES)
+    inputs = INPUTS.find(store, keys.whole(case.component), sample)
+    if inputs is None:
+        return None
+    if inputs.meta.get("refused"):
+        return Reading.of(sample, inputs, inputs)
+    graph = digest_value(GRAPH.key(*graph_of(case.component, case.export, group)))
+    found = REFERENCE.find(store, graph, inputs, case.reference, sample.layers)
+    return None if found is None else Reading.of(sample, inputs, found)
+
+
+def find_asked(store: Store, case: Case, group: Group) -> Entry | None:
+    """Return the answers for the smallest sample of a group, if the store has them."""
+    sizes = smallest(group)
+    return ASKED.find(store, *asked_of(case.component, sizes, case.reference))

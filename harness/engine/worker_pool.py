@@ -9,14 +9,15 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import chain
 
 from harness.core.errors import StageError
 from harness.core.memory import MemoryBudget, Need, available_bytes
 from harness.core.outcome import Outcome
-from harness.engine import tasks
 from harness.engine.host import Host
+from harness.engine.preload import preload
 from harness.engine.worker import JobResult
 from harness.suite.schema import Limits
 
@@ -48,9 +49,29 @@ _kept: list[Host] = []
 _keeping = threading.Lock()
 
 
+_seconds: ContextVar[dict[str, float]] = ContextVar("seconds")
+
+
+@contextmanager
+def timed() -> Iterator[dict[str, float]]:
+    """Give a table that gets the seconds of this thread's stages, by their kind."""
+    token = _seconds.set({})
+    try:
+        yield _seconds.get()
+    finally:
+        _seconds.reset(token)
+
+
+def add_seconds(kind: str, seconds: float) -> None:
+    """Add seconds of a stage to the table of `timed`, if there is one."""
+    table = _seconds.get(None)
+    if table is not None:
+        table[kind] = table.get(kind, 0.0) + seconds
+
+
 def _host_of(name: str) -> Host:
     """Return a kept host of the same kind, or a new one."""
-    new = Host(name, tasks.preload(name))
+    new = Host(name, preload(name))
     with _keeping:
         for host in reversed(_kept):
             if host.kind == new.kind:
@@ -122,6 +143,16 @@ class WorkerPool:
         """Return a pool with a suite's limits on time and memory."""
         return cls(limits.timeout_s, on_progress, limits.memory_gib)
 
+    def begin(self, host_name: str) -> None:
+        """Start a host ahead of its first job, because it imports for seconds."""
+        with self._lock:
+            if self._closed or self._idle.get(host_name):
+                return
+            host = _host_of(host_name)
+            self._all.append(host)
+            self._idle[host_name] = [host]
+        host.begin()
+
     def close(self) -> None:
         """End every job; later ones are refused. A few idle hosts are kept."""
         self.rest()
@@ -155,7 +186,7 @@ class WorkerPool:
         """Run a stage in a child process of an idle host, or of a new one.
 
         Args:
-            host_name: A host that `tasks.preload` knows.
+            host_name: A host that `preload` knows.
             function: A function of `tasks`.
             *arguments: The arguments of that function.
             subject: The component or case, for progress.

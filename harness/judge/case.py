@@ -15,8 +15,10 @@ from itertools import takewhile
 
 from msgspec import structs
 
+from harness.core.errors import first_line
 from harness.core.outcome import Outcome
 from harness.core.pipeline import IMAGE, MIXED, PAIRS
+from harness.core.plugins import added
 from harness.core.record import (
     ISOLATED,
     LAYERS,
@@ -28,7 +30,7 @@ from harness.core.record import (
     Row,
     coverage_share,
 )
-from harness.core.text import count, cut, few, in_floors, operator
+from harness.core.text import count, cut, few, in_floors, one_line, operator
 from harness.judge import known_gaps
 from harness.judge.contract import (
     contract_breach,
@@ -290,6 +292,13 @@ def judge_case(
             reason = f"{reason}; {leak}" if failing else leak
             found = found if failing else Outcome.UNSTEADY
             first, inputs = (first, inputs) if failing else (None, ())
+        elif checked := dict(_by_plugins(record)):
+            reason = "; ".join([reason, *checked] if failing else checked)
+            found = (
+                found
+                if failing
+                else min(checked.values(), key=lambda one: one.measured)
+            )
     words = [*own_words([judged.row for judged in rows], of_pytorch)]
     unsaid = [text for text in words if text.removeprefix("off by ") not in reason]
     refused = refusals(record) if what in JUDGED_WITHIN else ()
@@ -425,6 +434,18 @@ def _found(
             )
     worst = max(rows, key=lambda judged: judged.verdict.usage)
     return Outcome.WITHIN, f"{_name(worst.row)}: {worst.verdict.reason}"
+
+
+def _by_plugins(record: CaseRecord) -> Iterator[tuple[str, Outcome]]:
+    """Yield what the checks of plug-ins find wrong; one that cannot run is said too."""
+    for check in added("checks"):
+        outcome, text = Outcome.CHECK, None
+        try:
+            text = check.called(record)
+        except Exception as error:  # noqa: BLE001  # a plug-in's own code raises anything
+            outcome, text = Outcome.RUN, first_line(error)
+        if text:
+            yield f"{one_line(str(text))} (plug-in {check.plugin!r})", outcome
 
 
 def _without_rows(record: CaseRecord, what: str) -> tuple[Outcome, str]:

@@ -22,11 +22,10 @@ from pathlib import Path
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
 from harness.core.outcome import Outcome
 from harness.core.toml_file import TomlFile
-from harness.core.toml_schema import Keys, one_of, read
+from harness.core.toml_schema import Keys, Word, one_of, read
 
 # A success is not a gap, and a missing runtime is not a failure of the case.
 _EXPECTABLE = tuple(
@@ -34,9 +33,6 @@ _EXPECTABLE = tuple(
     for outcome in Outcome
     if not outcome.passed and outcome not in {Outcome.STALE_GAP, Outcome.UNAVAILABLE}
 )
-
-
-_Text = Annotated[str, Meta(min_length=1)]
 
 
 class GapEntry(Keys, frozen=True, kw_only=True):
@@ -55,9 +51,9 @@ class GapEntry(Keys, frozen=True, kw_only=True):
 
     """
 
-    case: _Text
+    case: Word
     outcome: Annotated[str, one_of(_EXPECTABLE)]
-    why: _Text
+    why: Word
     issue: str | int = ""
     until: date | None = None
     who: str = ""
@@ -122,20 +118,18 @@ def gaps_of(file: TomlFile) -> tuple[Gap, ...]:
         SuiteError: A word in it is unknown, or a gap has no reason.
 
     """
-    root = file.root
     gaps: dict[str, Gap] = {}
-    entries = read(root, GapsFile).gap
-    for table, entry in zip(root.tables("gap"), entries, strict=True):
+    for entry in read(file.root, GapsFile).gap:
         told = msgspec.structs.asdict(entry) | {
             "outcome": Outcome(entry.outcome),
             "why": entry.why.strip(),
             "issue": str(entry.issue),
             "who": entry.who.strip(),
         }
-        gap = Gap(**told, source=table.where())
+        gap = Gap(**told, source=entry.place.where())
         if gap.case in gaps:
             text = f"gap {gap.case!r} is already at {gaps[gap.case].source}."
-            raise table.error(text, "case")
+            raise entry.error(text, "case")
         gaps[gap.case] = gap
     return tuple(gaps.values())
 

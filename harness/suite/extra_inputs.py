@@ -16,7 +16,7 @@ Each function raises `SuiteError`, with file and line, if the file is wrong.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final
@@ -24,15 +24,27 @@ from typing import Annotated, Final
 from msgspec import field
 
 from harness.core.case import PROFILES, VARIED, Case, Sample, check_name
-from harness.core.errors import SpecError, SuiteError
-from harness.core.toml_file import Table, TomlFile
+from harness.core.errors import SuiteError
+from harness.core.toml_file import TomlFile
 from harness.core.toml_schema import Keys, one_of, read
 
 FILE: Final = "worst_inputs.toml"
 
 
 class WorstInput(Keys, frozen=True, kw_only=True):
-    """One input that is run beside a case's own samples; see above."""
+    """One input that is run beside a case's own samples.
+
+    Attributes:
+        cases: Ids of the cases that run it.
+        label: Id of the sample.
+        profile: Profile of the draw.
+        index: Index of the draw.
+        seed: Seed of the draw.
+        shapes: Sizes by symbol.
+        knobs: Parameters of a varied input.
+        why: The reason why it is kept.
+
+    """
 
     cases: tuple[str, ...]
     label: str
@@ -59,8 +71,9 @@ def load_worst_inputs(
     exist.
     """
     found: dict[str, tuple[Sample, ...]] = {}
-    for entry, names, sample in _entries(path):
-        for name in names:
+    for entry in _entries(path):
+        sample = _sample(entry)
+        for name in entry.cases:
             if name not in cases:
                 continue
             if sample.id in {known.id for known in found.get(name, ())}:
@@ -73,33 +86,29 @@ def load_worst_inputs(
 def unknown_cases(path: Path, cases: Collection[str]) -> dict[str, str]:
     """Return the ``path:line`` of each case that the file names and `cases` lacks."""
     return {
-        name: entry.where("cases", at)
-        for entry, names, _ in reversed(list(_entries(path)))
-        for at, name in enumerate(names)
+        name: entry.place.where("cases", at)
+        for entry in reversed(_entries(path))
+        for at, name in enumerate(entry.cases)
         if name not in cases
     }
 
 
-def _entries(path: Path) -> Iterator[tuple[Table, tuple[str, ...], Sample]]:
-    if not path.is_file():
-        return
-    root = TomlFile.load(path).root
-    entries = read(root, WorstInputs).input
-    for table, entry in zip(root.tables("input"), entries, strict=True):
-        try:
-            check_name("label", entry.label)
-        except SpecError as error:
-            raise table.error(str(error)) from None
-        sample = Sample(
-            profile=entry.profile,
-            index=entry.index,
-            seed=entry.seed,
-            shapes=tuple(sorted(entry.shapes.items())),
-            layers=False,
-            knobs=tuple(entry.knobs.items()),
-            label=entry.label,
-        )
-        yield table, entry.cases, sample
+def _entries(path: Path) -> tuple[WorstInput, ...]:
+    return read(TomlFile.load(path).root, WorstInputs).input if path.is_file() else ()
+
+
+def _sample(entry: WorstInput) -> Sample:
+    with entry.place.errors_at():
+        check_name("label", entry.label)
+    return Sample(
+        profile=entry.profile,
+        index=entry.index,
+        seed=entry.seed,
+        shapes=tuple(sorted(entry.shapes.items())),
+        layers=False,
+        knobs=tuple(entry.knobs.items()),
+        label=entry.label,
+    )
 
 
 def with_worst(cases: Sequence[Case], path: Path) -> list[Case]:

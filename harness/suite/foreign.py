@@ -32,35 +32,34 @@ from harness.core.errors import SuiteError
 from harness.core.foreign_files import weight_files
 from harness.core.onnx_header import Port, read_header
 from harness.core.runtime import EXACT, formats, runtime
-from harness.core.toml_file import KINDS, Table, shown
+from harness.core.toml_file import KINDS, shown
 from harness.measure.name_map import Names, match
 from harness.recipes import GENERATES, describe, discover
 from harness.recipes.text.encoder import is_encoder
-from harness.suite import schema
+from harness.suite.schema import ComponentTable, ExportTable, SuiteFile
 from harness.suite.tables import Binding, Planned, path_beside
 
 _NEWEST_TRANSLATED = 25
 """The newest opset for which PyTorch 2.13's dynamo exporter translates a module."""
 
 
-def read_foreign(table: Table, said: schema.ComponentTable) -> ForeignModel | None:
+def read_foreign(table: ComponentTable) -> ForeignModel | None:
     """Read the foreign files of ``[component.NAME]``; None if there are none."""
-    onnx = _file(table, ONNX, said.onnx)
-    found = [(kind, _file(table, kind, table.data.get(kind, ""))) for kind in formats()]
-    converted = tuple((kind, path) for kind, path in found if path)
+    onnx = _file(table, ONNX, table.onnx)
+    named = {kind: table.others.get(kind, "") for kind in formats()}
+    files = [(kind, _file(table, kind, file)) for kind, file in named.items()]
+    converted = tuple((kind, path) for kind, path in files if path)
     if onnx or converted:
-        names = tuple(sorted(said.names.items()))
+        names = tuple(sorted(table.names.items()))
         return ForeignModel(onnx=onnx, converted=converted, names=names)
-    if said.names:
+    if table.names:
         kinds = " or ".join(f"`{kind}`" for kind in (ONNX, *formats()))
         text = f"there are names, and no {kinds} file that has them."
-        raise table.table("names").error(text)
+        raise table.error(text, "names")
     return None
 
 
-def source_of_file(
-    table: Table, said: schema.ComponentTable, model: ForeignModel | None
-) -> Source:
+def source_of_file(table: ComponentTable, model: ForeignModel | None) -> Source:
     """Return the ONNX file that is the reference: the one that is named, or itself."""
     if model is None or model.onnx is None:
         text = (
@@ -68,12 +67,12 @@ def source_of_file(
             '`onnx = "path"`, or a `checkpoint` under [source].'
         )
         raise table.error(text)
-    return Source(path=_file(table, ONNX, said.reference, "reference") or model.onnx)
+    return Source(path=_file(table, ONNX, table.reference, "reference") or model.onnx)
 
 
-def refuse_reference(table: Table, said: schema.ComponentTable) -> None:
+def refuse_reference(table: ComponentTable) -> None:
     """Refuse another file as the reference where PyTorch is the reference."""
-    if said.reference:
+    if table.reference:
         text = (
             "with a [source], `onnx` is compared with PyTorch; take `reference` out, "
             "or compare the two files in a suite without a [source]."
@@ -82,7 +81,7 @@ def refuse_reference(table: Table, said: schema.ComponentTable) -> None:
 
 
 def refuse_export(
-    table: Table, model: ForeignModel | None, *, has_source: bool
+    table: ComponentTable, model: ForeignModel | None, *, has_source: bool
 ) -> None:
     """Refuse settings of an export under a component whose file is finished.
 
@@ -101,16 +100,16 @@ def refuse_export(
         if key in table:
             kind, path = model.files[0]
             text = (
-                f"{key!r} is a setting of an export, and {table.name} takes the "
+                f"{key!r} is a setting of an export, and {table.place.name} takes the "
                 f"finished file {path.name} (`{kind}`), which nothing exports anew: "
                 "take it out, or set it where that file is exported."
             )
             raise table.error(text, key)
 
 
-def refuse_exports(table: Table) -> None:
+def refuse_exports(table: ExportTable) -> None:
     """Refuse ``[export]`` in a suite without a [source], which exports nothing."""
-    for key in table.data:
+    for key in table.place.data:
         text = (
             f"{key!r} is a setting of an export, and without a [source] each component "
             "is a finished file, which nothing exports anew: take [export] out."
@@ -118,23 +117,23 @@ def refuse_exports(table: Table) -> None:
         raise table.error(text, key)
 
 
-def _file(table: Table, kind: str, given: object, key: str = "") -> Path | None:
+def _file(
+    table: ComponentTable, kind: str, named: object, key: str = ""
+) -> Path | None:
     # In the schema, the key of a runtime's format counts as an option of the recipe.
-    if not isinstance(given, str):
-        text = f"{kind!r} must be {KINDS[str]}, got {shown(given)}."
+    if not isinstance(named, str):
+        text = f"{kind!r} must be {KINDS[str]}, got {shown(named)}."
         raise table.error(text, key or kind)
-    if not given:
+    if not named:
         return None
-    path = path_beside(table, key or kind, given).resolve()
-    try:
+    path = path_beside(table, key or kind, named).resolve()
+    with table.place.errors_at(key or kind):
         weight_files(path, kind)
-    except SuiteError as error:
-        raise table.error(str(error), key or kind) from None
     return path
 
 
 def foreign_plans(
-    table: Table, component: Component, planned: Sequence[Planned]
+    table: ComponentTable, component: Component, planned: Sequence[Planned]
 ) -> tuple[Planned, ...]:
     """Return the plans of a component with foreign files; `planned` if it has none.
 
@@ -169,16 +168,16 @@ def foreign_plans(
     return tuple(plans.values())
 
 
-def check_given(variants: Table, cases: Sequence[Case]) -> None:
+def check_given(file: SuiteFile, cases: Sequence[Case]) -> None:
     """Refuse ``[variant.*.given]`` if no component has a file for that runtime."""
     taken = {case.backend for case in cases if case.variant.kind == GIVEN}
-    for backend, table in variants.children():
-        if GIVEN in table and backend not in taken:
+    for backend, tables in file.variant.items():
+        if GIVEN in tables and backend not in taken:
             text = (
                 f"{GIVEN!r} is what a file of others is called, and no [component.*] "
                 f"takes one that {backend} runs; name one there, or take this out."
             )
-            raise table.error(text, GIVEN)
+            raise tables[GIVEN].error(text)
 
 
 def as_foreign(

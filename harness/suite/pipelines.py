@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from importlib.metadata import entry_points
 from itertools import product
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from harness.core.case import REFERENCE, Case, Component, Sample, Source
-from harness.core.errors import SpecError, SuiteError
 from harness.core.pipeline import (
     DENOISING,
     FAMILIES,
@@ -40,7 +39,6 @@ from harness.core.pipeline import (
     PipelineCase,
     Sampling,
 )
-from harness.core.toml_file import Table
 from harness.core.toml_schema import read
 from harness.judge.distribution import READ, claims_of, least_pictures
 from harness.recipes.checkpoint import read_config
@@ -49,6 +47,7 @@ from harness.recipes.diffusion.transformer_sd3 import CLIP_TOKENS
 from harness.recipes.diffusion.vae import factor as pixels_per_latent
 from harness.suite import schema
 from harness.suite.families import class_of, family_of, fitted_size, kinds_of
+from harness.suite.schema import PipelineTable
 from harness.suite.tables import Planned, calibration_samples, chosen_of, file_beside
 
 Siblings = Callable[[str], Case]
@@ -62,6 +61,14 @@ _LYING = (5, 6, 7, 8)
 _DETAILED = 4
 """Number of prompts that are compared step by step in a pipeline with `seeds`."""
 
+_OF_ALL: Final = (
+    *("kind", "added_prompt", "negative_prompt", "samples", "steps", "guidance_scale"),
+    *("eta", "seed", "vae_tiling", "attribution"),
+)
+"""Keys of a table that a `Pipeline` has as they are."""
+
+_OF_HINTS: Final = tuple(field.name for field in fields(Control))
+
 _BLENDED, _WITH_MASK = 4, 9
 """Input channels of the two UNets that diffusers' inpainting pipeline knows. It blends
 the result of the first with the picture; the second also takes mask and picture."""
@@ -69,7 +76,7 @@ the result of the first with the picture; the second also takes mask and picture
 
 def read_pipeline(
     name: str,
-    table: Table,
+    table: schema.AnyPipeline,
     source: Source,
     siblings: Siblings,
     planned: Sequence[Planned],
@@ -80,9 +87,9 @@ def read_pipeline(
         SuiteError: Something in the table is wrong. The message names file and line.
 
     """
-    kind = str(table.data.get("kind", name))
+    kind = table.kind or name
     if "kind" in table:
-        table.check_option("kind", kind, KINDS)
+        table.check_options("kind", KINDS)
     elif kind not in KINDS:
         text = f"{name!r} is no kind of pipeline; give `kind`, one of {tuple(KINDS)}."
         raise table.error(text)
@@ -101,21 +108,17 @@ def read_pipeline(
             f"there {'is' if len(family) == 1 else 'are'} {', '.join(family)}."
         )
         raise table.error(text)
-    try:
+    with table.place.errors_at():
         cases = {role: siblings(role) for role in family[kind]}
-    except SuiteError as error:
-        raise table.error(str(error)) from None
     is_sd3 = family_of(source) == SD3
-    said = read(table, schema.TextToImageT5 if is_sd3 else schema.PIPELINES[kind])
-    pipeline = _pipeline(name, table, said, source, cases)
+    declared = schema.TextToImageT5 if is_sd3 else schema.PIPELINES[kind]
+    stated = read(table.place, declared)
+    pipeline = _pipeline(name, stated, source, cases)
     # Pictures take many runs, so they are drawn elsewhere only where that is listed.
-    usual = planned if said.variants else [one for one in planned if one.is_first]
-    chosen = chosen_of(table, said.variants, usual)
+    usual = planned if stated.variants else [one for one in planned if one.is_first]
+    chosen = chosen_of(stated, usual)
     by_name = {plan.word: plan for plan in planned}
-    table.check_options("mixed", said.mixed, (REFERENCE, *by_name))
-    if len(said.mixed) == 1:
-        text = f"'mixed' takes two or more, got {said.mixed[0]!r} alone."
-        raise table.error(text, "mixed")
+    stated.check_options("mixed", (REFERENCE, *by_name))
 
     def case_of(
         pipeline: Pipeline,
@@ -140,7 +143,7 @@ def read_pipeline(
         yield case_of(pipeline, made.backend, plan.how, dict.fromkeys(cases, plan))
     # Attribution and pairs in every mixture would find nothing new.
     alike = replace(pipeline, attribution=False, seeds=0)
-    for given in mixtures(said.mixed, pipeline):
+    for given in mixtures(stated.mixed, pipeline):
         plans = {role: by_name.get(word) for role, word in given.items()}
         yield case_of(alike, MIXED, mixture_name(pipeline, given), plans)
 
@@ -213,84 +216,67 @@ def vae_factor(source: Source) -> int:
 
 def _pipeline(
     name: str,
-    table: Table,
-    said: schema.PipelineTable,
+    table: PipelineTable,
     source: Source,
     cases: Mapping[str, Case],
 ) -> Pipeline:
-    _check_channels(table, said.kind, source)
-    path = file_beside(table, "image", said.image, "picture") if said.image else None
-    mask, strength, t5_tokens = None, 0.8, 0  # as diffusers has the strength
-    control = Control()
-    sampling = _sampling(said, Sampling())
+    _check_channels(table, source)
+    path = file_beside(table, "image", table.image, "picture") if table.image else None
+    sampling = _sampling(table, Sampling())
     _check_flow(table, sampling, source)
     _check_shift(table, sampling, source)
-    if isinstance(said, schema.ControlNet):
-        control = _control(table, said)
-        height, width = hint_size(table, path, said.resolution)
+    # What only some kinds have; the strength is that of diffusers.
+    some: dict[str, Any] = {"strength": 0.8, "t5_tokens": 0}
+    control, mask = Control(), None
+    if isinstance(table, schema.ControlNet):
+        control = Control(**{key: getattr(table, key) for key in _OF_HINTS})
+        height, width = _hint_size(table, path)
     else:
-        height, width = _size(table, said, source)
-    if said.vae_tiling:
-        _check_tiles(table, said.kind, cases)
-    if said.eta and _scheduler(sampling, source) != SCHEDULERS["ddim"]:
+        height, width = _size(table, source)
+        some |= {key: getattr(table, key) for key in some if hasattr(table, key)}
+    if table.vae_tiling:
+        _check_tiles(table, cases)
+    if table.eta and _scheduler(sampling, source) != SCHEDULERS["ddim"]:
         text = "'eta' is DDIM's; with another scheduler it would change nothing."
         raise table.error(text, "eta")
-    if isinstance(said, schema.ImageToImage):
-        strength = said.strength
-        if not int(said.steps * strength):
-            text = (
-                f"strength {strength:g} leaves none of {said.steps} steps; give more."
-            )
-            raise table.error(text, "strength")
-    if isinstance(said, schema.Inpaint) and said.mask:
-        mask = file_beside(table, "mask", said.mask, "picture")
-    if isinstance(said, schema.TextToImageT5):
-        t5_tokens = said.t5_tokens
-    listed = _prompts(table, said)
-    reader = _reader(table, said.reader)
-    yardstick, margins = _margins(table, said)
-    try:
+    if isinstance(table, schema.Inpaint) and table.mask:
+        mask = file_beside(table, "mask", table.mask, "picture")
+    listed = _prompts(table)
+    reader = _reader(table)
+    yardstick, margins = _margins(table)
+    with table.place.errors_at():
         return Pipeline(
             name=name,
-            kind=said.kind,
             source=source,
             components=tuple(case.component for case in cases.values()),
             # Each step of these is compared; the pairs take all prompts.
-            prompts=listed[:_DETAILED] if said.seeds else listed,
-            added_prompt=said.added_prompt,
-            negative_prompt=said.negative_prompt,
-            samples=said.samples,
-            steps=said.steps,
-            guidance_scale=said.guidance_scale,
+            prompts=listed[:_DETAILED] if table.seeds else listed,
             sampling=sampling,
-            eta=said.eta,
-            seed=said.seed,
             height=height,
             width=width,
             image=path,
             mask=mask,
-            strength=strength,
             control=control,
             family=family_of(source),
-            t5_tokens=t5_tokens,
-            vae_tiling=said.vae_tiling,
             reader=reader,
-            app=_app(said.app, sampling),
-            attribution=said.attribution,
-            seeds=said.seeds or 0,
-            all_prompts=listed if said.seeds else (),
+            app=_app(table.app, sampling),
+            seeds=table.seeds or 0,
+            all_prompts=listed if table.seeds else (),
             yardstick=yardstick,
             margins=margins,
+            **{key: getattr(table, key) for key in _OF_ALL},
+            **some,
         )
-    except SpecError as error:
-        raise table.error(str(error)) from None
 
 
-def _check_tiles(table: Table, kind: str, cases: Mapping[str, Case]) -> None:
+def _check_tiles(table: PipelineTable, cases: Mapping[str, Case]) -> None:
     """Refuse tiles whose sizes the decoder's file does not accept."""
     text = ""
     if "vae_encoder" in cases:
-        text = f"'vae_tiling' of a {kind} pipeline would tile its encoder too: not yet."
+        text = (
+            f"'vae_tiling' of a {table.kind} pipeline would tile its encoder too: "
+            "not yet."
+        )
     elif not {"height", "width"} <= set(cases["vae_decoder"].export.dynamic):
         text = (
             "'vae_tiling' decodes tiles of several sizes, and vae_decoder is exported "
@@ -302,10 +288,10 @@ def _check_tiles(table: Table, kind: str, cases: Mapping[str, Case]) -> None:
 
 
 def _margins(
-    table: Table, said: schema.PipelineTable
+    table: PipelineTable,
 ) -> tuple[str, tuple[tuple[str, float | None], ...]]:
     """Return the yardstick's dtype, or "", and each metric's limit as an error."""
-    if said.seeds is None:
+    if table.seeds is None:
         for key in ("margin", "metrics"):
             if key in table:
                 text = f"{key!r} is of pairs; give their number as `seeds` too."
@@ -313,14 +299,14 @@ def _margins(
         return "", ()
     known = (*METRICS, *(point.name for point in entry_points(group=METRIC_GROUP)))
     margins: dict[str, float | None]
-    if isinstance(said.margin, str):
-        yardstick = said.margin
-        table.check_options("metrics", said.metrics, known)
-        margins = dict.fromkeys(said.metrics)
+    if isinstance(table.margin, str):
+        yardstick = table.margin
+        table.check_options("metrics", known)
+        margins = dict.fromkeys(table.metrics)
     else:
         yardstick = ""
-        margins = dict(_limits(table, said.margin, (*known, READ)))
-    if said.reader:
+        margins = dict(_limits(table, table.margin, (*known, READ)))
+    if table.reader:
         margins.setdefault(READ, None)
     elif READ in margins:
         text = (
@@ -329,9 +315,9 @@ def _margins(
         )
         raise table.error(text, "margin")
     least = least_pictures([c for each in claims_of(margins).values() for c in each])
-    if said.seeds < least:
+    if table.seeds < least:
         text = (
-            f"seeds = {said.seeds} can never say SHIP: that takes {least} pictures of "
+            f"seeds = {table.seeds} can never say SHIP: that takes {least} pictures of "
             f"which none is worse. Give {least} or more."
         )
         raise table.error(text, "seeds")
@@ -347,7 +333,7 @@ _MARGINS: Final = {
 
 
 def _limits(
-    table: Table, margin: Mapping[str, float], known: Sequence[str]
+    table: PipelineTable, margin: Mapping[str, float], known: Sequence[str]
 ) -> Iterator[tuple[str, float]]:
     """Yield each metric with the limit that the suite states, as an error."""
     if "metrics" in table:
@@ -357,11 +343,11 @@ def _limits(
         text = "'margin' names no metric, so there would be nothing to decide."
         raise table.error(text, "margin")
     for name, stated in margin.items():
-        table.check_option("margin", name, known)
+        table.place.check_option("margin", name, known)
         yield name, _limit(table, name, stated)
 
 
-def _limit(table: Table, name: str, stated: float) -> float:
+def _limit(table: PipelineTable, name: str, stated: float) -> float:
     """Return a metric's limit as an error, which is 0 for equal pictures."""
     limit = stated
     if name == "psnr":
@@ -384,11 +370,11 @@ def _limit(table: Table, name: str, stated: float) -> float:
     return limit
 
 
-def _prompts(table: Table, said: schema.PipelineTable) -> tuple[str, ...]:
+def _prompts(table: PipelineTable) -> tuple[str, ...]:
     """Return the listed prompts, or the lines of the prompts file."""
-    if said.prompts_file:
-        path = file_beside(table, "prompts_file", said.prompts_file)
-        if said.prompts is not None:
+    if table.prompts_file:
+        path = file_beside(table, "prompts_file", table.prompts_file)
+        if table.prompts is not None:
             text = "give `prompts` or `prompts_file`, not both."
             raise table.error(text, "prompts")
         try:
@@ -401,21 +387,18 @@ def _prompts(table: Table, said: schema.PipelineTable) -> tuple[str, ...]:
             text = f"{path} has no prompt, so there would be nothing to draw."
             raise table.error(text, "prompts_file")
         return listed
-    table.check_keys(said.__struct_fields__, required=["prompts"])
-    if isinstance(said.prompts, str):
-        return (said.prompts,)
-    if not said.prompts:
-        text = "'prompts' is empty, so there would be nothing to draw."
-        raise table.error(text, "prompts")
-    return said.prompts
+    if table.prompts is None:
+        key = "prompts"
+        raise table.place.missing(key)
+    return (table.prompts,) if isinstance(table.prompts, str) else table.prompts
 
 
-def _size(table: Table, said: schema.PipelineTable, source: Source) -> tuple[int, int]:
+def _size(table: PipelineTable, source: Source) -> tuple[int, int]:
     """Return height and width of the pictures."""
     factor = vae_factor(source) * _stride(source)
     sizes = []
     for key in ("height", "width"):
-        size = int(getattr(said, key))
+        size = int(getattr(table, key))
         if size % factor:
             text = f"{key!r} must be a multiple of {factor}, got {size}."
             raise table.error(text, key)
@@ -423,23 +406,22 @@ def _size(table: Table, said: schema.PipelineTable, source: Source) -> tuple[int
     return sizes[0], sizes[1]
 
 
-def hint_size(table: Table, image: Path | None, resolution: int) -> tuple[int, int]:
+def _hint_size(table: schema.ControlNet, image: Path | None) -> tuple[int, int]:
     """Return height and width of the hint that is made from a picture, in pixels."""
     from PIL import Image  # it reads only the file's header here
 
-    height = width = resolution
+    height = width = table.resolution
     try:
         if image is not None:
             with Image.open(image) as opened:
                 width, height = opened.size
                 if opened.getexif().get(_ORIENTATION, 1) in _LYING:
                     height, width = width, height
-        return fitted_size(height, width, resolution)
     except OSError as error:
         text = f"{image} is no picture that can be read: {error}."
         raise table.error(text, "image") from None
-    except SuiteError as error:
-        raise table.error(str(error), "resolution") from None
+    with table.place.errors_at("resolution"):
+        return fitted_size(height, width, table.resolution)
 
 
 def _stride(source: Source) -> int:
@@ -449,45 +431,31 @@ def _stride(source: Source) -> int:
     return int(2 ** (len(read_config(source, "unet")["block_out_channels"]) - 1))
 
 
-def _control(table: Table, said: schema.ControlNet) -> Control:
-    low, high = said.low_threshold, said.high_threshold
-    if not low <= high <= 255:  # noqa: PLR2004  # grey levels
-        text = f"thresholds go low <= high <= 255, got {low} and {high}."
-        raise table.error(text, "high_threshold")
-    return Control(
-        resolution=said.resolution,
-        low_threshold=low,
-        high_threshold=high,
-        strength=said.strength,
-        guess_mode=said.guess_mode,
-    )
-
-
-def _reader(table: Table, reader: str) -> str:
-    place, colon, name = reader.rpartition(":")
-    if reader and not (colon and name.isidentifier()):
-        text = f"reader is written 'file.py:function', got {reader!r}."
+def _reader(table: PipelineTable) -> str:
+    place, colon, name = table.reader.rpartition(":")
+    if table.reader and not (colon and name.isidentifier()):
+        text = f"reader is written 'file.py:function', got {table.reader!r}."
         raise table.error(text, "reader")
     if place.endswith(".py"):
         return f"{file_beside(table, 'reader', place)}:{name}"
-    return reader
+    return table.reader
 
 
-def _app(said: schema.AppTable, base: Sampling) -> App:
+def _app(table: schema.AppTable, base: Sampling) -> App:
     """Return the app's settings that differ; none without ``[pipeline.*.app]``."""
-    stated = said.scheduler is not None or said.scheduler_options is not None
+    stated = table.scheduler is not None or table.scheduler_options is not None
     return App(
-        sampling=_sampling(said, base) if stated else None,
-        scaling_factor=said.scaling_factor,
-        guidance_scale=said.guidance_scale,
+        sampling=_sampling(table, base) if stated else None,
+        scaling_factor=table.scaling_factor,
+        guidance_scale=table.guidance_scale,
     )
 
 
-def _sampling(said: schema.ScheduledTable, base: Sampling) -> Sampling:
+def _sampling(table: schema.ScheduledTable, base: Sampling) -> Sampling:
     """Return the scheduler of a table; `base` gives the missing settings."""
-    name = said.scheduler or base.scheduler
+    name = table.scheduler or base.scheduler
     kept = dict(base.options) if name == base.scheduler else {}
-    options = {**kept, **(said.scheduler_options or {})}
+    options = {**kept, **(table.scheduler_options or {})}
     return Sampling(scheduler=name, options=tuple(options.items()))
 
 
@@ -501,7 +469,7 @@ def _scheduler(sampling: Sampling, source: Source) -> str:
     return str(read_object(path)["_class_name"])
 
 
-def _check_flow(table: Table, sampling: Sampling, source: Source) -> None:
+def _check_flow(table: PipelineTable, sampling: Sampling, source: Source) -> None:
     """Refuse a scheduler that treats a velocity as noise, or noise as a velocity."""
     name, family = _scheduler(sampling, source), family_of(source)
     if name.startswith("FlowMatch") != (family == SD3):
@@ -513,7 +481,7 @@ def _check_flow(table: Table, sampling: Sampling, source: Source) -> None:
         raise table.error(text, *(key for key in ("scheduler",) if key in table))
 
 
-def _check_shift(table: Table, sampling: Sampling, source: Source) -> None:
+def _check_shift(table: PipelineTable, sampling: Sampling, source: Source) -> None:
     """Refuse a scheduler whose steps depend on the size of the picture."""
     path = source.path / "scheduler" / "scheduler_config.json"
     own = read_object(path) if path.is_file() else {}
@@ -522,12 +490,12 @@ def _check_shift(table: Table, sampling: Sampling, source: Source) -> None:
         raise table.error(text, *(k for k in ("scheduler_options",) if k in table))
 
 
-def _check_channels(table: Table, kind: str, source: Source) -> None:
+def _check_channels(table: PipelineTable, source: Source) -> None:
     """Refuse a UNet that this kind of pipeline cannot run."""
-    if is_fed(kind, source):
+    if is_fed(table.kind, source):
         return
     takes, latents = _channels(source)
-    if kind == INPAINT:
+    if table.kind == INPAINT:
         text = (
             f"diffusers inpaints with a UNet of {_WITH_MASK} channels, or with one of "
             f"{_BLENDED} and blends; {source.path / 'unet'} takes {takes}."
@@ -535,7 +503,7 @@ def _check_channels(table: Table, kind: str, source: Source) -> None:
         raise table.error(text)
     other = ' It inpaints: kind = "inpaint".' if takes == _WITH_MASK else ""
     text = (
-        f"a {kind} pipeline gives the UNet {latents} channels, and "
+        f"a {table.kind} pipeline gives the UNet {latents} channels, and "
         f"{source.path / 'unet'} takes {takes}.{other}"
     )
     raise table.error(text)

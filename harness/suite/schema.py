@@ -22,9 +22,12 @@ from harness.core.pipeline import (
 )
 from harness.core.toml_schema import (
     DISTINCT,
+    HUGE,
     WORDS,
     Count,
     Keys,
+    TableError,
+    Word,
     json_schema,
     one_of,
     sentence,
@@ -33,12 +36,14 @@ from harness.core.toml_schema import (
 OLDEST_OPSET: Final = 14
 ATTENTIONS: Final = ("eager", "sdpa")
 
+CHECKPOINTS: Final = ("checkpoint", "hub", "package")
+"""Keys of which one names the checkpoint; a suite of foreign files may have none."""
+
 Share = Annotated[float, Meta(ge=0, le=1)]
 Draws = Annotated[int, Meta(ge=1, le=100_000)]
 Seed = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Scheduler = Annotated[str, one_of(SCHEDULERS)]
 Profiles = Annotated[tuple[Annotated[str, one_of(PROFILES)], ...], WORDS]
-Word = Annotated[str, Meta(min_length=1)]
 Words = Annotated[tuple[str, ...], WORDS]
 """A list of words that the reader checks, because they depend on other tables."""
 
@@ -80,6 +85,11 @@ class SourceTable(Keys, frozen=True, kw_only=True):
     seed: Seed | None = None
     lora: str = ""
     lora_scale: float = 1.0
+
+    @property
+    def named_by(self) -> str:
+        """The key that names the checkpoint; empty if there is none."""
+        return next((key for key in CHECKPOINTS if key in self), "")
 
 
 class ExportTable(Keys, frozen=True, kw_only=True):
@@ -268,8 +278,19 @@ class AppTable(ScheduledTable, frozen=True, kw_only=True):
 
     """
 
-    scaling_factor: Annotated[float, Meta(gt=0)] | None = None
-    guidance_scale: Annotated[float, Meta(gt=1)] | None = None
+    scaling_factor: Annotated[float, Meta(gt=0, lt=HUGE)] | None = None
+    guidance_scale: Annotated[float, Meta(gt=1, lt=HUGE)] | None = None
+
+
+class AnyPipeline(Keys, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """A pipeline before its kind is known, which decides its keys; see `PIPELINES`.
+
+    Attributes:
+        kind: The kind of pipeline; the default is the kind of the pipeline's name.
+
+    """
+
+    kind: str = ""
 
 
 class PipelineTable(ScheduledTable, frozen=True, kw_only=True):
@@ -329,6 +350,15 @@ class PipelineTable(ScheduledTable, frozen=True, kw_only=True):
     margin: Annotated[str, one_of(YARDSTICKS)] | dict[str, float] = YARDSTICKS[0]
     metrics: Words = USUAL_METRICS
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.prompts == ():
+            text = "'prompts' is empty, so there would be nothing to draw."
+            raise TableError(text, "prompts")
+        if len(self.mixed) == 1:
+            text = f"'mixed' takes two or more, got {self.mixed[0]!r} alone."
+            raise TableError(text, "mixed")
+
 
 class TextToImage(PipelineTable, frozen=True, kw_only=True):
     """Pictures from text alone.
@@ -366,6 +396,15 @@ class ImageToImage(TextToImage, frozen=True, kw_only=True):
     kind: Annotated[str, one_of(["img2img"])] = "img2img"
     strength: Share = 0.8
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not int(self.steps * self.strength):
+            text = (
+                f"strength {self.strength:g} leaves none of {self.steps} steps; give "
+                "more."
+            )
+            raise TableError(text, "strength")
+
 
 class Inpaint(ImageToImage, frozen=True, kw_only=True):
     """Pictures with a part that is drawn anew.
@@ -401,6 +440,13 @@ class ControlNet(PipelineTable, frozen=True, kw_only=True):
     strength: Annotated[float, Meta(ge=0, le=2)] = 1.0
     guess_mode: bool = False
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        low, high = self.low_threshold, self.high_threshold
+        if not low <= high <= 255:  # noqa: PLR2004  # grey levels
+            text = f"thresholds go low <= high <= 255, got {low} and {high}."
+            raise TableError(text, "high_threshold")
+
 
 PIPELINES: Final[Mapping[str, type[PipelineTable]]] = {
     "text2img": TextToImage,
@@ -423,10 +469,10 @@ class Limits(Keys, frozen=True, kw_only=True):
 
     """
 
-    timeout_s: Annotated[float, Meta(gt=0)] = 900.0
+    timeout_s: Annotated[float, Meta(gt=0, lt=HUGE)] = 900.0
     coverage: Share = 0.95
     jobs: Count = 2
-    memory_gib: Annotated[float, Meta(ge=0.0)] | None = None
+    memory_gib: Annotated[float, Meta(ge=0.0, lt=HUGE)] | None = None
 
 
 class FilesTable(Keys, frozen=True, kw_only=True):
@@ -469,8 +515,7 @@ class SuiteFile(Keys, frozen=True, kw_only=True):
     backend: dict[str, BackendTable] = field(default_factory=dict)
     target: dict[str, TargetTable] = field(default_factory=dict)
     variant: dict[str, dict[str, OwnVariantTable]] = field(default_factory=dict)
-    # The keys of a pipeline depend on its kind: see `PIPELINES`.
-    pipeline: dict[str, dict[str, Any]] = field(default_factory=dict)
+    pipeline: dict[str, AnyPipeline] = field(default_factory=dict)
     component: dict[str, ComponentTable] = field(default_factory=dict)
     limits: Limits = Limits()
     files: FilesTable = FilesTable()
@@ -480,6 +525,7 @@ def suite_schema() -> dict[str, Any]:
     """Return the JSON Schema of parity.toml."""
     kinds = (TextToImageT5, ImageToImage, Inpaint, ControlNet)
     schema = json_schema(SuiteFile, *kinds)
+    del schema["$defs"][AnyPipeline.__name__]
     pipelines = schema["$defs"][SuiteFile.__name__]["properties"]["pipeline"]
     pipelines["additionalProperties"] = {
         "anyOf": [{"$ref": f"#/$defs/{kind.__name__}"} for kind in kinds]

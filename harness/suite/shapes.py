@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import count, zip_longest
+from itertools import chain, count, islice, zip_longest
 from math import prod
 
 from harness.core.case import GIVEN, Case, Component, Sample
@@ -214,8 +214,10 @@ def _sizes(
     larger = list(dict.fromkeys(larger))
     below = range(given[0] - step, step, -step)
     above = range(given[0] + step, given[0] + 8 * step, step)
-    fresh = [size for size in (*below, *above) if size not in {*given, *larger}]
-    smaller = fresh[place % 2 :][: max(FEWEST - len(given), 0)]
+    # A size may be so large that a list of all below it would not fit into memory.
+    fresh = (size for size in chain(below, above) if size not in {*given, *larger})
+    start = place % 2
+    smaller = [*islice(fresh, start, start + max(FEWEST - len(given), 0))]
     if len(sides) == 1:
         return [*larger, *smaller]
     turns = zip_longest(larger, smaller)

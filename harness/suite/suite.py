@@ -37,8 +37,8 @@ from harness.core.errors import ParityError, SuiteError
 from harness.core.pipeline import PipelineCase, Tested
 from harness.core.runtime import formats
 from harness.core.settings import SUITE_FILE
-from harness.core.toml_file import Table, TomlFile, did_you_mean
-from harness.core.toml_schema import others, read
+from harness.core.toml_file import TomlFile, did_you_mean
+from harness.core.toml_schema import read
 from harness.recipes import RECIPES, deployed_as, describe, discover
 from harness.suite import schema
 from harness.suite.extra_inputs import FILE as WORST_INPUTS
@@ -56,7 +56,7 @@ from harness.suite.foreign import (
 )
 from harness.suite.pipelines import read_pipeline, with_calibration
 from harness.suite.shapes import check_fit, with_more_sizes
-from harness.suite.source import NAMED, check_source, names_checkpoint, read_source
+from harness.suite.source import check_source, read_source
 from harness.suite.tables import (
     Binding,
     Planned,
@@ -78,7 +78,6 @@ if TYPE_CHECKING:
 
 FILE: Final = SUITE_FILE
 _EXPORT_KEYS: Final = frozenset(schema.ExportTable.__struct_fields__)
-_NO_TABLE: Final = schema.ComponentTable()
 _GLOB = re.compile(r"[*?\[]")
 
 
@@ -194,48 +193,41 @@ def load_suite(path: Path) -> Suite:
     if not path.exists():
         msg = f"there is no suite at {path}; `parity init` writes one."
         raise SuiteError(msg)
-    root = TomlFile.load(path).root
     # All keys are checked before any is looked up, because an error about a misspelt
     # table is more useful than one about the keys that are missing because of it.
-    file = read(root, schema.SuiteFile)
-    source_table, options, backends, variants, pipelines = map(
-        root.table, ("source", "component", "backend", "variant", "pipeline")
-    )
-    source = read_source(source_table, file)
+    file = read(TomlFile.load(path).root, schema.SuiteFile)
+    source = read_source(file)
     roles = _roles(file, source)
-    names = _component_names(root, file, source, roles)
-    components = _components(root, names, source)
+    names = _component_names(file, source, roles)
+    components = _components(file, names, source)
     # A suite that lists no components tests all that the checkpoint has.
-    check_source(source_table, source, components, roles, listed="components" in root)
+    check_source(file.source, source, components, roles, listed="components" in file)
     usual, symbols = deployed_as(source), symbols_of(*components)
-    exported = root.table("export")
-    if not names_checkpoint(source_table):
-        refuse_exports(exported)
-    export = read_export(exported, file.export, usual, symbols)
-    if not (bindings := read_bindings(root, file.shapes, symbols)):
+    if not file.source.named_by:
+        refuse_exports(file.export)
+    export = read_export(file.export, usual, symbols)
+    if not (bindings := read_bindings(file.shapes, symbols)):
         text = f"no [[shapes]] gives sizes to {', '.join(symbols)}."
-        raise root.error(text)
-    reference = read_reference(backends, file)
-    planned = read_variants(backends, variants, file, names)
+        raise file.error(text)
+    reference = read_reference(file)
+    planned = read_variants(file, names)
     cases: list[Case] = []
     left_out: list[tuple[str, str]] = []
     for component in components:
-        table = options.table(component.name)
-        name, said = component.name, file.component.get(component.name, _NO_TABLE)
+        name, table = component.name, _table(file, component.name)
         plans = foreign_plans(table, component, planned)
         plans = tuple(plan for plan in plans if plan.is_for(name))
-        ran = chosen_of(table, said.variants, plans, name)
+        ran = chosen_of(table, plans, name)
         left_out += [(name, plan.word) for plan in plans if plan not in ran]
-        own = read_bindings(table, said.shapes, symbols_of(component)) or bindings
         cases += _cases(
             component,
             ran,
-            bindings=own,
-            export=read_export(table, said, export, symbols_of(component)),
+            bindings=read_bindings(table.shapes, symbols_of(component)) or bindings,
+            export=read_export(table, export, symbols_of(component)),
             inputs=file.inputs,
             reference=reference,
         )
-    check_given(variants, cases)
+    check_given(file, cases)
     cases = with_more_sizes(cases, file.inputs)
     cases = with_worst(cases, path.parent / WORST_INPUTS)
     of = {case.component.recipe: case for case in reversed(cases)}
@@ -245,21 +237,16 @@ def load_suite(path: Path) -> Suite:
         if role in of:
             return of[role]
         component = describe(role, role, source)
-        settings = read_export(
-            options.table(role),
-            file.component.get(role, _NO_TABLE),
-            export,
-            symbols_of(component),
-        )
+        settings = read_export(_table(file, role), export, symbols_of(component))
         return replace(cases[0], component=component, export=settings, samples=())
 
     pipeline_cases: list[PipelineCase] = []
-    for name, table in pipelines.children():
+    for name, pipeline in file.pipeline.items():
         if name in {*RECIPES, *(part.name for part in components)}:
             text = f"{name!r} is a component, and ids must differ; take another name."
-            raise table.error(text)
-        pipeline_cases += read_pipeline(name, table, source, siblings, planned)
-    tolerances, gaps = _files(root.table("files"), file.files)
+            raise pipeline.error(text)
+        pipeline_cases += read_pipeline(name, pipeline, source, siblings, planned)
+    tolerances, gaps = _files(file.files)
     return Suite(
         path=path,
         name=path.resolve().parent.name,
@@ -302,7 +289,7 @@ def _cases(
         for plan in planned
     ]
     drawn = [sample for case in cases for sample in case.samples]
-    check_used(component.name, bindings, drawn)
+    check_used(component.name, bindings, drawn, inputs)
     return cases
 
 
@@ -315,35 +302,41 @@ def _meant(pattern: str, ids: Collection[str]) -> set[str]:
     return whole or {name for name in ids if sought in name}
 
 
+def _table(
+    file: schema.SuiteFile, name: str, *where: str | int
+) -> schema.ComponentTable:
+    """Return ``[component.NAME]``; without it, an empty table at the place `where`."""
+    empty = replace(file.place, data={}, at=where)
+    return file.component.get(name) or read(empty, schema.ComponentTable)
+
+
 def _roles(file: schema.SuiteFile, source: Source) -> set[str]:
     """Return the components of all pipelines, whether tested alone or not."""
     # An unknown kind is refused where pipelines are read.
-    kinds = {str(inner.get("kind", name)) for name, inner in file.pipeline.items()}
+    kinds = {table.kind or name for name, table in file.pipeline.items()}
     family = kinds_of(source)
     return {role for kind in kinds & family.keys() for role in family[kind]}
 
 
 def _component_names(
-    root: Table, file: schema.SuiteFile, source: Source, roles: Collection[str]
+    file: schema.SuiteFile, source: Source, roles: Collection[str]
 ) -> tuple[str, ...]:
     """Return the listed components, or all components and those of own recipes."""
-    where = root.table("source")
-    bare = not names_checkpoint(where)
-    own = [name for name, said in file.component.items() if bare or said.recipe]
+    bare = not file.source.named_by
+    own = [name for name, table in file.component.items() if bare or table.recipe]
+    found: tuple[str, ...] = ()
     try:
         found = () if bare else discover(source)
     except SuiteError as error:
         # A user's own recipe needs no diffusers folder.
         if not own or not source.path.is_dir():
-            key = next(key for key in NAMED if key in where)
-            raise where.error(str(error), key) from None
-        found = ()
+            raise file.source.error(str(error), file.source.named_by) from None
     known = dict.fromkeys((*RECIPES, *own))
+    file.check_options("components", known)
     names = file.components or tuple(dict.fromkeys((*found, *own)))
-    root.check_options("components", names, known)
-    for name, table in root.table("component").children():
+    for name, table in file.component.items():
         # A component of pipelines only is exported too, so its export can be set.
-        is_exported = name in roles and not set(table.data) - _EXPORT_KEYS
+        is_exported = name in roles and not set(table.place.data) - _EXPORT_KEYS
         if name not in names and not is_exported:
             hint = did_you_mean(name, names)
             if name in known:
@@ -354,41 +347,30 @@ def _component_names(
 
 
 def _components(
-    root: Table, names: Sequence[str], source: Source
+    file: schema.SuiteFile, names: Sequence[str], source: Source
 ) -> tuple[Component, ...]:
-    where, tables = root.table("source"), root.table("component")
-    described = []
-    for index, name in enumerate(names):
-        try:
-            described.append(
-                _described(
-                    name,
-                    tables.table(name),
-                    source if names_checkpoint(where) else None,
-                )
-            )
-        except ParityError as error:
-            if tables.table(name).data:
-                raise
-            if "components" in root:
-                raise root.error(str(error), "components", index) from None
-            raise where.error(str(error)) from None
-    return tuple(described)
+    checkpoint = source if file.source.named_by else None
+    listed = "components" in file
+    return tuple(
+        _described(name, _table(file, name, *where), checkpoint)
+        for index, name in enumerate(names)
+        for where in (("components", index) if listed else ("source",),)
+    )
 
 
-def _described(name: str, table: Table, source: Source | None) -> Component:
-    said = read(table, schema.ComponentTable)
-    recipe = said.recipe or name
+def _described(
+    name: str, table: schema.ComponentTable, source: Source | None
+) -> Component:
+    recipe = table.recipe or name
     # Other keys are options of the recipe; the schema declares their types.
-    free = others(table, schema.ComponentTable)
-    options = {key: one for key, one in free.items() if key not in formats()}
-    foreign = read_foreign(table, said)
+    options = {key: one for key, one in table.others.items() if key not in formats()}
+    foreign = read_foreign(table)
     refuse_export(table, foreign, has_source=source is not None)
     if source is None:
-        recipe, source = GIVEN, source_of_file(table, said, foreign)
+        recipe, source = GIVEN, source_of_file(table, foreign)
     else:
-        refuse_reference(table, said)
-    beside = str(table.file.path.parent.resolve())
+        refuse_reference(table)
+    beside = str(table.place.file.path.parent.resolve())
     if recipe not in RECIPES and beside not in sys.path:
         sys.path.append(beside)  # pytest finds a recipe beside the suite too
     try:
@@ -396,20 +378,18 @@ def _described(name: str, table: Table, source: Source | None) -> Component:
     except ParityError as error:
         # Only the recipe knows its options, so the one named in its error is reported.
         wrong = next((key for key in options if repr(key) in str(error)), "")
-        keys = (*schema.ComponentTable.__struct_fields__, *formats())
+        keys = (*table.__struct_fields__, *formats())
         text = f"{error}"
         if close := difflib.get_close_matches(wrong, keys, n=1, cutoff=0.8):
             text = f"unknown option {wrong!r}; did you mean {close[0]!r}?"
         if name not in str(error):
             text = f"{name}: {text}"
-        if table.data:
-            raise table.error(text, wrong or "recipe") from None
-        raise SuiteError(text) from None
+        raise table.error(text, wrong or "recipe") from None
 
 
-def _files(table: Table, files: schema.FilesTable) -> tuple[Path, Path]:
+def _files(table: schema.FilesTable) -> tuple[Path, Path]:
     """Return the paths of tolerances and gaps; a named file must exist."""
-    for key in table.data:
-        file_beside(table, key, getattr(files, key))
-    folder = table.file.path.parent
-    return folder / files.tolerances, folder / files.known_gaps
+    for key in table.place.data:
+        file_beside(table, key, getattr(table, key))
+    folder = table.place.file.path.parent
+    return folder / table.tolerances, folder / table.known_gaps

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import cycle, islice, product
 from pathlib import Path
 from typing import Final
@@ -30,13 +30,15 @@ from harness.core.case import (
 )
 from harness.core.errors import SpecError
 from harness.core.runtime import EXACT, runtime, runtimes
-from harness.core.toml_file import Table, did_you_mean
-from harness.core.toml_schema import others
+from harness.core.toml_file import did_you_mean
+from harness.core.toml_schema import Keys, read
 from harness.suite.schema import (
     BackendTable,
+    ComponentTable,
     ExportTable,
     InputsTable,
     OwnVariantTable,
+    PipelineTable,
     ShapesTable,
     SuiteFile,
 )
@@ -53,11 +55,10 @@ _CALIBRATION_SEED: Final = 1_000_003
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
-    """One ``[[shapes]]`` table: sizes by symbol, and its place in the file."""
+    """Sizes by symbol, and the ``[[shapes]]`` table that they are from."""
 
     sizes: Mapping[str, int]
-    layers: bool
-    table: Table
+    table: ShapesTable
 
     @property
     def shapes(self) -> tuple[tuple[str, int], ...]:
@@ -124,7 +125,7 @@ _BELOW = "x" * 200
 """Stands for what is looked for in a folder: its path is longer than the folder's."""
 
 
-def path_beside(table: Table, key: str, named: str) -> Path:
+def path_beside(table: Keys, key: str, named: str) -> Path:
     """Return the path that a key names, relative to the suite's folder; links stay.
 
     There may be nothing at the path. But it can be looked at, and so can what is below
@@ -136,7 +137,7 @@ def path_beside(table: Table, key: str, named: str) -> Path:
 
     """
     try:
-        path = table.file.path.parent.absolute() / Path(named).expanduser()
+        path = table.place.file.path.parent.absolute() / Path(named).expanduser()
         with suppress(FileNotFoundError, NotADirectoryError):
             (path / _BELOW).stat()
     except (OSError, RuntimeError, ValueError) as error:
@@ -147,7 +148,7 @@ def path_beside(table: Table, key: str, named: str) -> Path:
     return path
 
 
-def file_beside(table: Table, key: str, named: str, what: str = "file") -> Path:
+def file_beside(table: Keys, key: str, named: str, what: str = "file") -> Path:
     """Return the path of a file that a key names, relative to the suite's folder.
 
     Raises:
@@ -162,25 +163,20 @@ def file_beside(table: Table, key: str, named: str, what: str = "file") -> Path:
 
 
 def read_export(
-    table: Table, said: ExportTable, base: ExportSettings, symbols: Collection[str]
+    table: ExportTable, base: ExportSettings, symbols: Collection[str]
 ) -> ExportSettings:
     """Return export settings; `base` gives missing ones, `symbols` the valid axes."""
-    dynamic = said.dynamic_axes
-    if dynamic is None:
-        dynamic = tuple(symbol for symbol in base.dynamic if symbol in symbols)
-    table.check_options("dynamic_axes", dynamic, symbols)
-    exporter = said.exporter or base.exporter
+    table.check_options("dynamic_axes", symbols)
+    stated = {
+        field.name: value
+        for field in fields(ExportSettings)
+        if (value := getattr(table, field.name, None)) is not None
+    }
+    axes = base.dynamic if table.dynamic_axes is None else table.dynamic_axes
+    dynamic = tuple(axis for axis in axes if axis in symbols)
     # The default opset depends on the exporter: dynamo writes no opset as old as 14.
-    usual = base.opset if exporter == base.exporter else ExportSettings().opset
-    external, paths = said.external_data, said.keep_paths
-    return ExportSettings(
-        exporter=exporter,
-        opset=said.opset or usual,
-        dynamic=dynamic,
-        external_data=base.external_data if external is None else external,
-        attention=said.attention or base.attention,
-        keep_paths=base.keep_paths if paths is None else paths,
-    )
+    usual = base if table.exporter in {None, base.exporter} else ExportSettings()
+    return replace(base, **{"opset": usual.opset, "dynamic": dynamic, **stated})
 
 
 def symbols_of(*components: Component) -> tuple[str, ...]:
@@ -190,24 +186,23 @@ def symbols_of(*components: Component) -> tuple[str, ...]:
 
 
 def read_bindings(
-    parent: Table, said: Iterable[ShapesTable], symbols: Collection[str]
+    tables: Iterable[ShapesTable], symbols: Collection[str]
 ) -> tuple[Binding, ...]:
     """Return each ``[[shapes]]`` of the file or of one component; there may be none.
 
     Each size must be one of `symbols`, and no two tables may have the same sizes.
     """
     bindings: list[Binding] = []
-    for table, one in zip(parent.tables("shapes"), said, strict=True):
-        sizes = others(table, ShapesTable)
-        for symbol in sizes:
+    for table in tables:
+        for symbol in table.others:
             if symbol not in symbols:
                 hint = did_you_mean(symbol, symbols)
                 text = f"no component has a size called {symbol!r}; {hint}"
                 raise table.error(text, symbol)
-        if any(sizes == earlier.sizes for earlier in bindings):
+        if any(table.others == earlier.sizes for earlier in bindings):
             text = "the same sizes stand in [[shapes]] twice."
             raise table.error(text)
-        bindings.append(Binding(sizes=sizes, layers=one.layers, table=table))
+        bindings.append(Binding(sizes=table.others, table=table))
     return tuple(bindings)
 
 
@@ -233,7 +228,7 @@ def samples(
 ) -> tuple[Sample, ...]:
     """Return samples; realistic ones cycle through bindings, others use the widest."""
     # The widest batch with layers, because other profiles exist to find the layer.
-    widest = max(bindings, key=lambda b: (b.layers, b.sizes.get("batch", 1)))
+    widest = max(bindings, key=lambda b: (b.table.layers, b.sizes.get("batch", 1)))
     turns = [*islice(cycle(bindings), inputs.realistic)]
     drawn = [
         (profile, index, binding)
@@ -246,7 +241,7 @@ def samples(
             index=index,
             shapes=binding.shapes,
             seed=inputs.seed,
-            layers=binding.layers,
+            layers=binding.table.layers,
         )
         for profile, index, binding in drawn
     )
@@ -273,75 +268,64 @@ def calibration_samples(
 
 
 def check_used(
-    name: str, bindings: tuple[Binding, ...], drawn: Collection[Sample]
+    name: str,
+    bindings: tuple[Binding, ...],
+    drawn: Collection[Sample],
+    inputs: InputsTable,
 ) -> None:
     """Refuse shapes that no sample uses, because they would look tested."""
     used = {sample.shapes for sample in drawn}
     for binding in bindings:
         if binding.shapes not in used:
-            where = binding.table.file.root.table("inputs").where("realistic")
             text = (
                 f"no sample of {name!r} has these shapes; list the profile "
                 f"'realistic', and set realistic to {len(bindings)} or more "
-                f"({where})."
+                f"({inputs.place.where('realistic')})."
             )
             raise binding.table.error(text)
 
 
-def read_variants(
-    backends: Table, variants: Table, file: SuiteFile, components: Collection[str]
-) -> tuple[Planned, ...]:
+def read_variants(file: SuiteFile, components: Collection[str]) -> tuple[Planned, ...]:
     """Return the plans of ``[backend.*]`` and ``[variant.*.*]``, backend by backend.
 
     A variant that the suite defines always runs, listed or not.
     """
-    targets = read_targets(backends.file.root.table("target"), file)
-    for parent, known in (
-        (backends, {*runtimes(), REFERENCE}),
-        (variants, {*runtimes()}),
-    ):
-        if name := next((name for name in parent.data if name not in known), ""):
-            text = f"unknown backend {name!r}; {did_you_mean(name, runtimes())}"
-            raise parent.error(text, name)
+    targets = read_targets(file)
+    for key, known in (("backend", {*runtimes(), REFERENCE}), ("variant", runtimes())):
+        for name in getattr(file, key):
+            if name not in known:
+                text = f"unknown backend {name!r}; {did_you_mean(name, runtimes())}"
+                raise file.error(text, key, name)
     candidates = [name for name in file.backend if name != REFERENCE]
     if not candidates:
         first, *_ = runtimes()
         text = f"there is no backend; add [backend.{first}] or another."
-        raise backends.error(text)
-    for name in file.variant:
+        raise file.error(text, "backend")
+    for name, own in file.variant.items():
         if name not in file.backend:
             text = f"these variants need a [backend.{name}], which is not there."
-            raise variants.error(text, name)
-        for own, said in file.variant[name].items():
-            table = variants.table(name).table(own)
-            table.check_options("components", said.components or (), components)
-    return tuple(
-        planned
-        for backend in candidates
-        for planned in _plans(
-            backend, backends.table(backend), variants.table(backend), file, targets
-        )
-    )
+            raise file.error(text, "variant", name)
+        for table in own.values():
+            table.check_options("components", components)
+    return tuple(plan for name in candidates for plan in _plans(name, file, targets))
 
 
-def read_targets(table: Table, file: SuiteFile) -> dict[str, Target]:
+def read_targets(file: SuiteFile) -> dict[str, Target]:
     """Return every ``[target.*]`` by name."""
-    used = {name for said in file.backend.values() for name in said.targets}
+    used = {name for backend in file.backend.values() for name in backend.targets}
     targets = {}
-    for name, said in file.target.items():
+    for name, table in file.target.items():
         if name not in used:
             text = (
                 f"nothing runs on the target {name!r}; list it in `targets` of a "
                 "[backend.*], or remove this."
             )
-            raise table.error(text, name)
-        first, *rest = said.command
+            raise table.error(text)
+        first, *rest = table.command
         if "/" in first:
-            first = str(path_beside(table.table(name), "command", first))
-        try:
+            first = str(path_beside(table, "command", first))
+        with table.place.errors_at():
             targets[name] = target_of(name, command=(first, *rest))
-        except SpecError as error:
-            raise table.error(str(error), name) from None
     return targets
 
 
@@ -364,8 +348,7 @@ def target_of(name: str, command: tuple[str, ...] = (), trace: str = "") -> Targ
 
 
 def chosen_of(
-    table: Table,
-    listed: tuple[str, ...] | None,
+    table: ComponentTable | PipelineTable,
     planned: Collection[Planned],
     component: str = "",
 ) -> list[Planned]:
@@ -376,9 +359,9 @@ def chosen_of(
     and of no other's.
     """
     names = dict.fromkeys(plan.how for plan in planned)
-    wanted = listed or tuple(names)
     words = dict.fromkeys(plan.word for plan in planned)
-    table.check_options("variants", wanted, {**names, **words})
+    table.check_options("variants", {**names, **words})
+    wanted = table.variants or tuple(names)
     return [
         plan
         for plan in planned
@@ -386,41 +369,38 @@ def chosen_of(
     ]
 
 
-def read_reference(backends: Table, file: SuiteFile) -> Device:
+def read_reference(file: SuiteFile) -> Device:
     """Return the reference's device: from ``[backend.pytorch]``, or else the CPU."""
-    return _devices(backends.table(REFERENCE), file, REFERENCE, {})[0][0]
+    table = read(file.place.part("backend", REFERENCE), BackendTable)
+    return _devices(REFERENCE, table, {})[0][0]
 
 
 def _plans(
-    backend: str,
-    table: Table,
-    named: Table,
-    file: SuiteFile,
-    targets: Mapping[str, Target],
+    backend: str, file: SuiteFile, targets: Mapping[str, Target]
 ) -> Iterator[Planned]:
     built_in = runtime(backend).variants
-    tables = file.variant.get(backend, {})
+    table, tables = file.backend[backend], file.variant.get(backend, {})
     own = [name for name in tables if name not in (*built_in, GIVEN)]
     given = tables.get(GIVEN, OwnVariantTable())
     if _is_made(given):
         text = f"{GIVEN!r} is a file as it is; it takes `profiles` alone."
-        raise named.error(text, GIVEN)
-    listed = file.backend[backend].variants or (EXACT,)
-    table.check_options("variants", listed, (*built_in, *own))
-    devices = _devices(table, file, backend, targets)
+        raise given.error(text)
+    table.check_options("variants", (*built_in, *own))
+    listed = table.variants or (EXACT,)
+    devices = _devices(backend, table, targets)
     for name in tables:
         if name in built_in and name not in listed:
             text = (
                 f"{name!r} is not among the `variants` of [backend.{backend}]; add it "
                 f"there, or remove the table [variant.{backend}.{name}]."
             )
-            raise named.error(text, name)
+            raise tables[name].error(text)
     for name in dict.fromkeys((*listed, *own)):
-        said = tables.get(name, OwnVariantTable())
-        variant = _variant(named, name, said, backend, file.backend[backend].converter)
+        stated = tables.get(name, OwnVariantTable())
+        variant = _variant(name, stated, backend, table.converter)
         exact = variant.kind in {EXACT, GIVEN}
         usual = file.inputs.profiles or (PROFILES if exact else _NARROW)
-        profiles = said.profiles or usual
+        profiles = stated.profiles or usual
         for device, where in devices:
             yield Planned(
                 variant=variant,
@@ -428,127 +408,128 @@ def _plans(
                 profiles=profiles,
                 given_profiles=given.profiles
                 or (usual if GIVEN in tables else profiles),
-                components=said.components or (),
+                components=stated.components or (),
                 where=where,
                 is_first=device is devices[0][0],
             )
 
 
-def _is_made(said: OwnVariantTable) -> bool:
+def _is_made(table: OwnVariantTable) -> bool:
     """Whether a table says how a file is made."""
-    return any(one is not None for one in (said.kind, said.flags, said.components))
+    return any(one is not None for one in (table.kind, table.flags, table.components))
 
 
 def _devices(
-    table: Table, file: SuiteFile, backend: str, targets: Mapping[str, Target]
+    backend: str, table: BackendTable, targets: Mapping[str, Target]
 ) -> list[tuple[Device, str]]:
     """Return each place and precision of a backend, and its part of the ids."""
-    said = file.backend.get(backend, BackendTable())
     declared = runtimes().get(backend)
     devices = declared.devices if declared else _REFERENCE_DEVICES
     precisions = declared.precisions if declared else ()
-    # Each runtime has its own settings; a setting of another runtime is misplaced.
-    misplaced = set() if declared else {"variants", "hints"}
-    misplaced |= set() if declared and declared.driver else {"targets", "versions"}
-    misplaced |= set() if declared and declared.own_format else {"converter"}
-    misplaced |= set() if precisions else {"precision"}
-    misplaced |= {"tf32"} if declared and not declared.tf32 else set()
     others = declared.other_devices if declared else ""
-    misplaced |= set() if others else {"provider_options", "cpu_nodes"}
     apis = declared.apis if declared else ()
-    misplaced |= set() if apis else {"api"}
-    table.check_keys([key for key in said.__struct_fields__ if key not in misplaced])
-    device = devices[0] if said.device is None else said.device
+    # Each runtime has its own settings; a setting of another runtime is misplaced.
+    has = {
+        "variants": declared,
+        "hints": declared,
+        "targets": declared and declared.driver,
+        "versions": declared and declared.driver,
+        "converter": declared and declared.own_format,
+        "precision": precisions,
+        "tf32": not declared or declared.tf32,
+        "provider_options": others,
+        "cpu_nodes": others,
+        "api": apis,
+    }
+    fields = table.__struct_fields__
+    table.place.check_keys([key for key in fields if has.get(key, True)])
+    device = devices[0] if table.device is None else table.device
     if not (others and re.fullmatch(others, device)):
-        table.check_option("device", device, devices)
+        table.check_options("device", devices)
     if device == devices[0]:
         for key in ("provider_options", "cpu_nodes"):
-            if not getattr(said, key):
-                continue
-            text = f"{key!r} needs a `device` other than {device!r}, which ignores it."
-            raise table.error(text, key)
+            if getattr(table, key):
+                text = (
+                    f"{key!r} needs a `device` other than {device!r}, which ignores it."
+                )
+                raise table.error(text, key)
     exact = declared.precision if declared else Device().precision
+    table.check_options("precision", precisions)
     # One precision for all cases tells none of them apart, so no id names it.
-    plain = {HERE, exact}
-    listed = said.precision
+    plain, listed = {HERE, exact}, table.precision
     if isinstance(listed, str):
-        table.check_option("precision", listed, precisions)
         plain, listed = {HERE, listed}, (listed,)
-    elif listed is not None:
-        table.check_options("precision", listed, precisions)
-    if said.api:
-        table.check_option("api", said.api, apis)
-    table.check_options("targets", said.targets, (HERE, *targets))
-    versions = _versions(table, said, targets)
+    if table.api:
+        table.check_options("api", apis)
+    table.check_options("targets", (HERE, *targets))
+    versions = _versions(table, targets)
     places = {**targets, **versions}
     usual = Device(
         device=device,
-        threads=said.threads,
-        tf32=said.tf32,
-        hints=tuple(sorted(said.hints.items())),
-        provider_options=tuple(sorted(said.provider_options.items())),
-        cpu_nodes=said.cpu_nodes,
-        api=said.api,
+        threads=table.threads,
+        tf32=table.tf32,
+        hints=tuple(sorted(table.hints.items())),
+        provider_options=tuple(sorted(table.provider_options.items())),
+        cpu_nodes=table.cpu_nodes,
+        api=table.api,
     )
     return [
         (
             replace(usual, precision=precision, target=places.get(place)),
             "".join([AT, "-".join(words)] if words else []),
         )
-        for place, precision in product((*said.targets, *versions), listed or (exact,))
+        for place, precision in product((*table.targets, *versions), listed or (exact,))
         for words in ([word for word in (place, precision) if word not in plain],)
     ]
 
 
-def _versions(
-    table: Table, said: BackendTable, targets: Mapping[str, Target]
-) -> dict[str, Target]:
+def _versions(table: BackendTable, targets: Mapping[str, Target]) -> dict[str, Target]:
     """Return a target for each of a runtime's versions."""
-    for key, listed in (("versions", said.versions), ("converter", [said.converter])):
+    for key, listed in (("versions", table.versions), ("converter", [table.converter])):
         for version in filter(None, listed):
             if not _VERSION.fullmatch(version):
                 text = f'{version!r} is no version; write it as in "3.5.0".'
                 raise table.error(text, key)
-    if twice := {*said.versions} & {*targets}:
+    if twice := {*table.versions} & {*targets}:
         text = f"{min(twice)!r} is also a [target.*]; give that another name."
         raise table.error(text, "versions")
-    return {one: Target(name=one, version=one) for one in said.versions}
+    return {one: Target(name=one, version=one) for one in table.versions}
 
 
 def _variant(
-    named: Table, name: str, said: OwnVariantTable, backend: str, converter: str
+    name: str, table: OwnVariantTable, backend: str, converter: str
 ) -> Variant:
-    built_in = runtime(backend).variants
-    if name in built_in and _is_made(said):
+    declared = runtime(backend)
+    if name in declared.variants and _is_made(table):
         text = (
             f"{name!r} is built in; give a variant with flags a name of its own. For "
             "some components alone, set `variants` under [component.NAME]."
         )
-        raise named.error(text, name)
+        raise table.error(text)
     kind = name
-    if name not in built_in:
-        if said.kind is None:
-            hint = did_you_mean(name, built_in)
+    if name not in declared.variants:
+        if table.kind is None:
+            hint = did_you_mean(name, declared.variants)
             text = f"unknown variant {name!r}; {hint} One of your own needs `from`."
-            raise named.error(text, name)
-        named.table(name).check_option("from", said.kind, built_in)
-        kind = said.kind
-    flags = said.flags or ()
-    if flags and kind in runtime(backend).as_exported:
+            raise table.error(text)
+        table.place.check_option("from", table.kind, declared.variants)
+        kind = table.kind
+    flags = table.flags or ()
+    if flags and kind in declared.as_exported:
         text = (
             f"{kind!r} in {backend} runs the exported file as it is, so flags change "
             "nothing; take them out."
         )
-        raise named.table(name).error(text, "flags")
-    mixed = runtime(backend).mixed
-    files = [f for f in flags if mixed and mixed.flag and f.startswith(mixed.flag)]
+        raise table.error(text, "flags")
+    named = declared.mixed.flag if declared.mixed else ""
+    files = [flag for flag in flags if named and flag.startswith(named)]
     return Variant(
         name=name,
         backend=backend,
         kind=kind,
         flags=flags,
         files=tuple(
-            (flag, file_beside(named.table(name), "flags", flag.partition("=")[2]))
+            (flag, file_beside(table, "flags", flag.partition("=")[2]))
             for flag in files
         ),
         converter=converter,

@@ -1,6 +1,6 @@
 """A word that means nothing here ends the run before it starts.
 
-`tests/unit/suite/test_suite.py` has every other word, and what is said of it.
+`tests/unit/suite` has every other word, and what is said of it.
 """
 
 import pytest

@@ -118,8 +118,8 @@ class PlantedArtifacts(Artifacts):
         self._drawn_of[entry.key_digest] = excerpt
         return entry
 
-    def deploy(self, case, onnx, took=None):
-        return super().deploy(case, self._planted(onnx) if self.change else onnx, took)
+    def deploy(self, case, onnx):
+        return super().deploy(case, self._planted(onnx) if self.change else onnx)
 
     def _planted(self, entry):
         model = onnx.load(entry.file(MODEL))

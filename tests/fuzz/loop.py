@@ -385,10 +385,8 @@ def _quicken() -> None:
     import jinja2
 
     from harness.commands.init import write
-    from harness.core import toml_schema
 
     gzip.compress = partial(gzip.compress, compresslevel=1)
-    toml_schema._info = cache(toml_schema._info)
     write.schemas = cache(write.schemas)
     compiled = jinja2.Environment._compile
     jinja2.Environment._compile = staticmethod(

@@ -47,7 +47,7 @@ HOMES = {
         *("runtimes.onnxruntime.*", "runtimes.mnn.*", "commands.doctor.child"),
     ),
     "onnx_ir": ("runtimes.pytorch.*", "runtimes.graph.check", "runtimes.foreign.*"),
-    "onnxscript": (),  # torch.onnx imports it, and nobody else need
+    "onnxscript": ("runtimes.pytorch.translation",),  # torch.onnx imports the rest
     "onnxruntime": ("runtimes.onnxruntime.*",),
     "MNN": ("runtimes.mnn.*",),
     "cv2": ("runtimes.diffusion.hints", "measure.pictures"),

@@ -108,7 +108,7 @@ class Bench(AbstractContextManager["Bench"]):
         what: Component | Pipeline
         if isinstance(case, PipelineCase):
             what, plan_of = case.pipeline, plan.of_pipelines
-            inputs, _ = self._artifacts.draw(case.pipeline, case.device, {})
+            inputs, _ = self._artifacts.draw(case.pipeline, case.device)
             for role, own in case.roles:
                 if own is not None and not subject.is_eager:
                     deployed.append(self._artifacts.role_file(own, role))

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from harness.core.errors import first_line
+from harness.core.plugins import added
 from harness.core.shown import all_written, written
 from harness.core.text import FLOORS, few
 from harness.core.whole_file import write_whole
@@ -35,7 +37,7 @@ from harness.report.html.speed import speeds
 from harness.report.html.subject import SubjectSection, subjects
 from harness.report.html.table import HtmlTable
 from harness.report.run_diff import notes, totals
-from harness.report.run_facts import RunFacts
+from harness.report.run_facts import BAD, RunFacts
 from harness.report.runs.diff import Diff
 
 if TYPE_CHECKING:
@@ -100,6 +102,7 @@ class Page:
 def page_of(facts: RunFacts) -> Page:
     """Return the page of a run, with its sections folded."""
     sections = [section for make in SECTIONS for section in make(facts)]
+    sections += _of_plugins(facts)
     cards = list(_are(sections, SubjectSection))
     failures = failures_of(facts)
     return Page(
@@ -116,6 +119,21 @@ def page_of(facts: RunFacts) -> Page:
         sections=sections,
         has_floors=any(map(has_pytorch, facts.requested)),
     )
+
+
+def _of_plugins(facts: RunFacts) -> Iterator[Section]:
+    """Yield the sections that plug-ins add; one that fails says why in its place."""
+    for made in added("sections"):
+        try:
+            yield from list(made.called(facts))
+        except Exception as error:  # noqa: BLE001  # a plug-in's own code raises anything
+            yield Section(
+                id=f"plugin-{made.plugin}",
+                title=f"Plug-in {made.plugin}",
+                state=BAD,
+                gist=f"{made.name} failed",
+                notes=[first_line(error)],
+            )
 
 
 def write_page(facts: RunFacts, path: Path) -> Path:

@@ -20,8 +20,9 @@ from harness.core.errors import StageError, StoreError
 from harness.core.outcome import Outcome
 from harness.core.pipeline import PAIRS, Pipeline
 from harness.core.received import DamagedError
-from harness.engine.keys import drawing_inputs_key, drawing_key
+from harness.engine import keys
 from harness.engine.store import Store
+from harness.engine.tasks import DRAWING_INPUTS, DRAWN_PAIRS
 from harness.judge.distribution import READ, Conclusion, verdict_of, worst_of
 from harness.measure.pictures import eight_bits, png, side_by_side
 from harness.measure.received_arrays import Arrays
@@ -180,12 +181,10 @@ def _reference(
         np.savez(folder / "pictures.npz", allow_pickle=False, **made)
         return {}
 
-    key = {**drawing_inputs_key(together), "seeds": seeds, "check": PAIRS}
-    entry = store.make("drawing-inputs", key, build_inputs)
+    pictures = {**keys.drawing_inputs(together), "seeds": seeds, "check": PAIRS}
+    entry = DRAWING_INPUTS.make(store, build_inputs, pictures)
     texts: Any = entry.meta["texts"]
-    key = drawing_key(together, entry, device)
-    key |= {"check": PAIRS, "yardstick": together.yardstick}
-    drawn = store.make("drawing", key, build)
+    drawn = DRAWN_PAIRS.make(store, build, together, entry, device, together.yardstick)
     try:
         with Arrays(drawn.file("pictures.npz")) as arrays:
             expected, yardstick = arrays["expected"], arrays.get("yardstick")

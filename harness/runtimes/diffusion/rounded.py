@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from harness.core.entry import Entry
 from harness.core.pipeline import Pipeline
-from harness.core.rounding import Effects, Trials
+from harness.core.rounding import Trials
 from harness.runtimes.diffusion.draw import PipelineParts, assemble, draw
 from harness.runtimes.diffusion.networks import (
     Network,
@@ -21,17 +22,18 @@ from harness.runtimes.diffusion.reference import (
     torch_networks,
 )
 from harness.runtimes.diffusion.worker import inputs_of
-from harness.runtimes.pytorch.rounded import Values, effects, roundable
+from harness.runtimes.pytorch.rounded import Values, effects, roundable, save_effects
 
 
-def drawing_effects(
+def drawing_effects(  # noqa: PLR0917  # a worker's arguments have no names
+    folder: Path,
     given: Trials,
     pipeline: Pipeline,
     role: str,
     inputs: Entry,
     limit_gib: float | None = None,
-) -> Effects:
-    """Return how far each trial moves a pipeline's latents and pictures.
+) -> None:
+    """Write to a folder how far each trial moves a pipeline's latents and pictures.
 
     The pipeline has one picture for each prompt.
 
@@ -70,6 +72,6 @@ def drawing_effects(
         }
 
     try:
-        return effects(network, given, values)
+        save_effects(effects(network, given, values), folder)
     finally:
         residents.close()

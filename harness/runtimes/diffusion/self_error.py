@@ -10,8 +10,6 @@ from harness.core.comparison import to_columns
 from harness.core.entry import Entry
 from harness.core.pipeline import Pipeline
 from harness.engine.host import report_progress
-from harness.engine.keys import self_drawing_key
-from harness.engine.store import Store
 from harness.runtimes.diffusion.draw import PipelineParts, assemble, draw
 from harness.runtimes.diffusion.measure import picture_rows
 from harness.runtimes.diffusion.networks import Residents
@@ -22,17 +20,18 @@ from harness.runtimes.pytorch.self_error import refusal
 
 
 def draw_self(  # noqa: PLR0917  # a worker's arguments have no names
-    root: Path,
+    folder: Path,
     pipeline: Pipeline,
     inputs: Entry,
     reference: Entry,
     device: Device,
     dtype: str,
     limit_gib: float | None = None,
-) -> None:
-    """Draw with PyTorch's networks in `dtype`, and store how far pictures are off.
+) -> Mapping[str, object]:
+    """Draw with PyTorch's networks in `dtype`, and return how far pictures are off.
 
-    The networks compute in `dtype`; latents and the scheduler stay in float32.
+    The `folder` stays empty. The networks compute in `dtype`; latents and the scheduler
+    stay in float32.
 
     `dtype` is ``bfloat16`` or ``float16``. `limit_gib` is the memory that may be used,
     in GiB; None or 0 for all that there is.
@@ -41,27 +40,23 @@ def draw_self(  # noqa: PLR0917  # a worker's arguments have no names
         StageError: PyTorch cannot run a network in this dtype.
 
     """
+    del folder
     ask_device(device)
     residents = Residents(limit_gib)
-
-    def build(_: Path) -> Mapping[str, object]:
-        report_progress("drawing", pipeline.name, f"PyTorch's own {dtype}")
-        networks = self_networks(pipeline, residents, device, dtype)
-        parts = PipelineParts(networks=networks, sampling=pipeline.sampling)
-        given = inputs_of(inputs)
-        try:
-            made = draw(assemble(pipeline, given, parts), pipeline, given)
-        except (RuntimeError, TypeError, ValueError) as error:
-            raise refusal(pipeline.name, dtype, error) from error
-        finally:
-            residents.close()
-        expected = load_reference(reference.path, reference.meta)
-        rows = list(picture_rows(pipeline, expected, made, None))
-        return {
-            "samples": [row.sample for row in rows],
-            "probes": [row.probe for row in rows],
-            "rows": to_columns([row.comparison for row in rows]),
-        }
-
-    key = self_drawing_key(pipeline, inputs, device, dtype)
-    Store(root=root).make("self", key, build)
+    report_progress("drawing", pipeline.name, f"PyTorch's own {dtype}")
+    networks = self_networks(pipeline, residents, device, dtype)
+    parts = PipelineParts(networks=networks, sampling=pipeline.sampling)
+    given = inputs_of(inputs)
+    try:
+        made = draw(assemble(pipeline, given, parts), pipeline, given)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise refusal(pipeline.name, dtype, error) from error
+    finally:
+        residents.close()
+    expected = load_reference(reference.path, reference.meta)
+    rows = list(picture_rows(pipeline, expected, made, None))
+    return {
+        "samples": [row.sample for row in rows],
+        "probes": [row.probe for row in rows],
+        "rows": to_columns([row.comparison for row in rows]),
+    }

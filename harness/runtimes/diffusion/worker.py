@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -12,9 +11,10 @@ from typing import Any, cast
 from harness.core.case import REFERENCE, Device
 from harness.core.entry import Entry, check_artifact
 from harness.core.pipeline import PAIRS, Pipeline, PipelineRun
+from harness.engine import keys
 from harness.engine.host import report_progress
-from harness.engine.keys import drawing_inputs_key, drawing_key
 from harness.engine.store import Store
+from harness.engine.tasks import DRAWING, DRAWING_INPUTS
 from harness.runtimes.diffusion.inputs import (
     PipelineInputs,
     draw_inputs,
@@ -30,8 +30,8 @@ from harness.runtimes.pytorch.prepare import ask_device
 
 def draw_reference(
     root: Path, pipeline: Pipeline, device: Device, limit_gib: float | None = None
-) -> float:
-    """Draw inputs and PyTorch's pictures into the store; return the seconds this took.
+) -> None:
+    """Draw inputs and PyTorch's pictures into the store.
 
     Networks are dropped from memory to stay within `limit_gib`, if that is given.
 
@@ -40,7 +40,6 @@ def draw_reference(
         SuiteError: A picture or a prompt cannot be used.
 
     """
-    start = time.perf_counter()
     ask_device(device)
     store = Store(root=root)
 
@@ -52,10 +51,9 @@ def draw_reference(
         report_progress("drawing", pipeline.name, "float32 and float64")
         return record(pipeline, inputs_of(inputs), folder, device, limit_gib)
 
-    inputs = store.make("drawing-inputs", drawing_inputs_key(pipeline), build_inputs)
-    key = drawing_key(pipeline, inputs, device)
-    store.make("drawing", key, build_reference)
-    return time.perf_counter() - start
+    drawn = keys.drawing_inputs(pipeline)
+    inputs = DRAWING_INPUTS.make(store, build_inputs, drawn)
+    DRAWING.make(store, build_reference, pipeline, inputs, device)
 
 
 def run_pipeline(given: PipelineRun) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from harness.core.foreign_files import bring, check_whole
 from harness.core.onnx_header import read_header
 from harness.core.outcome import Outcome
 from harness.core.probes import Kind, Probe, load_probes, save_probes
+from harness.engine import tasks
 from harness.engine.deployed import Reading
 from harness.engine.export_files import MODEL, PROBES
 from harness.engine.host import report_progress
@@ -152,7 +153,7 @@ class _Work(Stages):
             save_probes(probes, folder / PROBES)
             return {}
 
-        return self.made("onnx", self.graph_key(group), build)
+        return self.made(tasks.GRAPH, build, *self.graph_of(group))
 
     def record(
         self, group: Group, sample: Sample, inputs: Entry, folder: Path

@@ -6,7 +6,6 @@ It runs in a child process.
 from __future__ import annotations
 
 import importlib
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -22,22 +21,21 @@ from harness.core.probes import load_probes
 from harness.core.runtime import runtime
 from harness.engine import export_files
 from harness.engine.host import report_progress
-from harness.engine.keys import variant_key
-from harness.engine.store import Store
+from harness.engine.keys import Native
 from harness.measure.name_map import Names, as_named
 from harness.measure.trace import load_inputs
 from harness.runtimes.renamed import fed
 
 
-def deploy(  # noqa: PLR0917  # a job has positions only
-    root: Path,
+def deploy(  # noqa: PLR0917  # a worker's arguments have no names
+    folder: Path,
     component: Component,
     variant: Variant,
     onnx: Entry,
-    native: str | None,
-    calibration: Sequence[Entry] = (),
-) -> float:
-    """Make the file if it is missing, and return the seconds that this took.
+    native: Native,
+    calibration: Sequence[Entry],
+) -> Mapping[str, object]:
+    """Write the file of a variant to a folder, and return the converter's notes.
 
     A `native` converter replaces the one that the runtime has. `calibration` are drawn
     inputs, for a variant that is calibrated.
@@ -47,49 +45,39 @@ def deploy(  # noqa: PLR0917  # a job has positions only
             transformation failed.
 
     """
-
-    def build(folder: Path) -> Mapping[str, object]:
-        report_progress(
-            "converting", component.name, f"{variant.backend} {variant.name}"
-        )
-        # A foreign file may be the user's own, by a link, and be written over.
-        check_artifact(onnx)
-        source = onnx.file(export_files.MODEL)
-        check_whole(source, ONNX, component.name)
-        names = Names.load(onnx.path)
-        promises = component
-        if names:
-            names.save(folder)
-            promises = as_named(component, names)
-        drawn = [load_inputs(entry, component) for entry in calibration]
-        package = runtime(variant.backend).package
-        converter: Any = importlib.import_module(f"{package}.convert")
-        given: dict[str, Any] = {
-            "component": promises,
-            "probes": load_probes(onnx.file(export_files.PROBES)),
-            "native": native,
-            "calibration": [fed(names, one) for one in drawn] if names else drawn,
-        }
-        try:
-            made = dict(converter.convert(source, variant, folder, **given))
-        except StageError as error:
-            raise _with_unread(error, onnx, names) from error
-        if variant.flags:
-            plain = replace(variant, flags=(), files=())
-            # The flags may be there because the conversion fails without them.
-            with TemporaryDirectory() as scratch, suppress(Exception):
-                converter.convert(source, plain, Path(scratch), **given)
-                content = getattr(converter, "content", Path.read_bytes)
-                pairs = [(one, folder / one.name) for one in Path(scratch).iterdir()]
-                if all(b.is_file() and content(a) == content(b) for a, b in pairs):
-                    made["no_effect"] = list(variant.flags)
-        return made
-
-    start = time.perf_counter()
-    Store(root=root).make(
-        variant.backend, variant_key(onnx, variant, native, calibration), build
-    )
-    return time.perf_counter() - start
+    report_progress("converting", component.name, f"{variant.backend} {variant.name}")
+    # A foreign file may be the user's own, by a link, and be written over.
+    check_artifact(onnx)
+    source = onnx.file(export_files.MODEL)
+    check_whole(source, ONNX, component.name)
+    names = Names.load(onnx.path)
+    promises = component
+    if names:
+        names.save(folder)
+        promises = as_named(component, names)
+    drawn = [load_inputs(entry, component) for entry in calibration]
+    package = runtime(variant.backend).package
+    converter: Any = importlib.import_module(f"{package}.convert")
+    given: dict[str, Any] = {
+        "component": promises,
+        "probes": load_probes(onnx.file(export_files.PROBES)),
+        "native": native.path,
+        "calibration": [fed(names, one) for one in drawn] if names else drawn,
+    }
+    try:
+        made = dict(converter.convert(source, variant, folder, **given))
+    except StageError as error:
+        raise _with_unread(error, onnx, names) from error
+    if variant.flags:
+        plain = replace(variant, flags=(), files=())
+        # The flags may be there because the conversion fails without them.
+        with TemporaryDirectory() as scratch, suppress(Exception):
+            converter.convert(source, plain, Path(scratch), **given)
+            content = getattr(converter, "content", Path.read_bytes)
+            pairs = [(one, folder / one.name) for one in Path(scratch).iterdir()]
+            if all(b.is_file() and content(a) == content(b) for a, b in pairs):
+                made["no_effect"] = list(variant.flags)
+    return made
 
 
 def _with_unread(error: StageError, onnx: Entry, names: Names | None) -> StageError:

@@ -21,8 +21,6 @@ from harness.engine.deployed import Reading
 from harness.engine.excerpt import Spot
 from harness.engine.export_files import MODEL, PROBES, PROTO_LIMIT_BYTES, WEIGHTS
 from harness.engine.host import report_progress
-from harness.engine.keys import excerpt_key
-from harness.engine.store import Store
 from harness.measure.align import wanted_values
 from harness.measure.name_map import Names
 from harness.measure.named_arrays import save_arrays
@@ -43,35 +41,21 @@ if TYPE_CHECKING:
 
 
 def cut_excerpt(
-    root: Path,
+    folder: Path,
     component: Component,
     graph: Entry,
     reading: Reading,
     spot: Spot,
-) -> None:
-    """Make the excerpt around a probe, if it is missing.
+) -> Mapping[str, object]:
+    """Write the excerpt around a probe to a folder, and return its notes.
 
     Raises:
         StageError: The graph has no such value, or the value is computed from
             constants alone.
 
     """
-
-    def build(folder: Path) -> Mapping[str, object]:
-        report_progress("cutting", component.name, spot.probe)
-        return _cut(component, graph, reading, spot, folder)
-
-    Store(root=root).make("excerpt", excerpt_key(graph, reading, spot), build)
-
-
-def _cut(
-    component: Component,
-    graph: Entry,
-    reading: Reading,
-    spot: Spot,
-    folder: Path,
-) -> Mapping[str, object]:
     name = spot.probe
+    report_progress("cutting", component.name, name)
     probes = load_probes(graph.file(PROBES))
     target = next((probe for probe in probes if probe.name == name), None)
     if target is None and name in {spec.name for spec in component.outputs}:

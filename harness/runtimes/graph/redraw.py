@@ -27,8 +27,6 @@ from harness.core.probes import Kind, load_probes, save_probes
 from harness.engine.excerpt import Redraw
 from harness.engine.export_files import MODEL, PROBES
 from harness.engine.host import report_progress
-from harness.engine.keys import redraw_key
-from harness.engine.store import Store
 from harness.measure.align import shown
 from harness.measure.compare import UNIT_ROUNDOFF
 from harness.measure.named_arrays import save_arrays
@@ -69,26 +67,22 @@ _PLAIN_DIGITS = 4
 Arrays = dict[str, np.ndarray]
 
 
-def redraw_excerpt(root: Path, entry: Entry, how: Redraw) -> None:
-    """Make an excerpt with drawn numbers of one with the user's, if it is missing.
+def redraw_excerpt(folder: Path, entry: Entry, how: Redraw) -> Mapping[str, object]:
+    """Write an excerpt with drawn numbers to a folder, and return its notes.
 
     Raises:
         StageError: ONNX's reference evaluator cannot run the graph at these sizes.
 
     """
-
-    def build(folder: Path) -> Mapping[str, object]:
-        report_progress("drawing", "excerpt", f"{how.style} {how.seed}")
-        try:
-            return _redrawn(entry, how, folder)
-        except StageError:
-            raise
-        except Exception as error:  # the evaluator raises whatever numpy raises
-            why = f"{type(error).__name__}: {error}".splitlines()[0]
-            msg = f"ONNX's reference evaluator cannot run these operators: {why}"
-            raise StageError(msg, outcome=Outcome.CONVERT) from error
-
-    Store(root=root).make("excerpt", redraw_key(entry, how), build)
+    report_progress("drawing", "excerpt", f"{how.style} {how.seed}")
+    try:
+        return _redrawn(entry, how, folder)
+    except StageError:
+        raise
+    except Exception as error:  # the evaluator raises whatever numpy raises
+        why = f"{type(error).__name__}: {error}".splitlines()[0]
+        msg = f"ONNX's reference evaluator cannot run these operators: {why}"
+        raise StageError(msg, outcome=Outcome.CONVERT) from error
 
 
 def _redrawn(entry: Entry, how: Redraw, folder: Path) -> Mapping[str, object]:

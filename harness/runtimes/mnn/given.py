@@ -20,8 +20,6 @@ from harness.core.foreign_files import bring, check_whole
 from harness.core.onnx_header import Port
 from harness.core.outcome import Outcome
 from harness.engine.export_files import GRAPH
-from harness.engine.keys import converted_key
-from harness.engine.store import Store
 from harness.measure.name_map import Names, match
 from harness.runtimes.mnn import MODEL, RUNTIME
 from harness.runtimes.mnn.ports import file_ports
@@ -32,8 +30,8 @@ _DATA, _CONSTANT = "Input", "Const"
 _LAYOUT = "___tr4"
 
 
-def take_mnn(root: Path, component: Component) -> None:
-    """Make the store's entry of a component's foreign ``.mnn`` file.
+def take_mnn(folder: Path, component: Component) -> None:
+    """Put a component's foreign ``.mnn`` file, its names and its graph into a folder.
 
     Raises:
         StageError: MNN refuses the file, or its weights are not all there.
@@ -43,17 +41,11 @@ def take_mnn(root: Path, component: Component) -> None:
     path = component.foreign.of(RUNTIME.reads) if component.foreign else None
     if path is None:
         return
-
-    def build(folder: Path) -> Mapping[str, object]:
-        check_whole(path, RUNTIME.reads, component.name)
-        bring(path, RUNTIME.reads, folder, MODEL)
-        names = _names(component, path, folder / MODEL)
-        names.save(folder)
-        onnx.save(_graph(folder / MODEL, names), folder / GRAPH)
-        return {}
-
-    key = converted_key(component, RUNTIME.reads)
-    Store(root=root).make(RUNTIME.reads, key, build)
+    check_whole(path, RUNTIME.reads, component.name)
+    bring(path, RUNTIME.reads, folder, MODEL)
+    names = _names(component, path, folder / MODEL)
+    names.save(folder)
+    onnx.save(_graph(folder / MODEL, names), folder / GRAPH)
 
 
 def _names(component: Component, path: Path, model: Path) -> Names:

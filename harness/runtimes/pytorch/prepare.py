@@ -28,8 +28,10 @@ from harness.core.entry import Entry
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.probes import load_probes
+from harness.core.runtime import formats
+from harness.engine import keys, tasks
 from harness.engine.export_files import MODEL, PROBES
-from harness.engine.keys import checked_key, converted_key
+from harness.engine.host import report_progress
 from harness.engine.store import Store
 from harness.measure.align import wanted_values
 from harness.measure.name_map import Names
@@ -88,29 +90,57 @@ def draw_inputs(root: Path, component: Component, samples: Sequence[Sample]) -> 
 
 
 def check(
-    root: Path,
-    component: Component,
-    settings: ExportSettings,
-    graph: Entry,
-    device: Device,
-) -> None:
-    """Compare a graph of the store with its PyTorch module, unless the store has it."""
-    ask_device(device)
-    Work(Store(root=root), component, settings, device).check(graph)
+    folder: Path, component: Component, graph: Entry, device: Device
+) -> Mapping[str, object]:
+    """Return where a graph of the store differs from its PyTorch module.
 
-
-def weigh(component: Component) -> int:
-    """Return the bytes of a component's weights in float32.
-
-    On PyTorch's meta device no weights are drawn, so this costs no memory.
+    The `folder` stays empty.
     """
+    del folder
+    ask_device(device)
+    return differences(component, built(component), graph)
+
+
+def differences(
+    component: Component, module: torch.nn.Module, graph: Entry
+) -> Mapping[str, object]:
+    """Return where a graph differs from a component's module; nothing without one."""
+    if MODEL not in graph.files:  # a foreign MNN file has no graph
+        return {}
+    report_progress("comparing", component.name, "weights and attributes")
+    probes = load_probes(graph.file(PROBES))
+    return check_graph(module, probes, graph.file(MODEL), _lora_of(component))
+
+
+def weigh(folder: Path, component: Component) -> Mapping[str, object]:
+    """Return the ``bytes`` of a component's weights in float32.
+
+    The `folder` stays empty. On PyTorch's meta device no weights are drawn, so this
+    costs no memory.
+    """
+    del folder
     # To merge a LoRA is to read its numbers, which a meta tensor lacks. A merged LoRA
     # adds no weight.
     component = replace(component, source=replace(component.source, lora=None))
     with torch.device("meta"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it copies nothing, as intended
         module = recipe_module(component.recipe).build(component)
-    return 4 * sum(weight.numel() for weight in module.parameters())
+    return {"bytes": 4 * sum(weight.numel() for weight in module.parameters())}
+
+
+def built(component: Component) -> torch.nn.Module:
+    """Return a component's unmodified module.
+
+    Raises:
+        StageError: It cannot be a reference: its mode, an adapter or its weights.
+
+    """
+    report_progress("building", component.name, "PyTorch module")
+    module = recipe_module(component.recipe).build(component)
+    check_mode(module, component)  # the exporter's own error is unclear
+    refuse_adapters(component, module)
+    refuse_not_finite(component, module)
+    return module
 
 
 def ask_device(device: Device) -> None:
@@ -189,7 +219,7 @@ class Work(Stages):
                 raise
             return {"unread": _unread(folder)}
 
-        return self.made("onnx", self.graph_key(group), build)
+        return self.made(tasks.GRAPH, build, *self.graph_of(group))
 
     def _refuse(self, group: Group, error: StageError) -> None:
         """Refuse a network that is no reference, in the place of a failed export.
@@ -207,15 +237,9 @@ class Work(Stages):
         """Return the entry that says where a graph differs from the module."""
 
         def build(_: Path) -> Mapping[str, object]:
-            if MODEL not in graph.files:  # a foreign MNN file has no graph
-                return {}
-            self.say("comparing", "weights and attributes")
-            probes = load_probes(graph.file(PROBES))
-            return check_graph(
-                self.module, probes, graph.file(MODEL), _lora_of(self.component)
-            )
+            return differences(self.component, self.module, graph)
 
-        return self.made("checked", checked_key(self.component, graph), build)
+        return self.made(tasks.CHECKED, build, self.component, graph)
 
     def record(
         self, group: Group, sample: Sample, inputs: Entry, folder: Path
@@ -247,7 +271,7 @@ class Work(Stages):
 
     def _exported_before(self, group: Group) -> Exported:
         """Return the program and the probes of an export of an earlier run."""
-        graph = self.store.find("onnx", self.graph_key(group))
+        graph = tasks.GRAPH.find(self.store, *self.graph_of(group))
         if graph is not None and not self.component.foreign:
             probes = tuple(load_probes(graph.file(PROBES)))
             network = self.network(group)
@@ -262,12 +286,7 @@ class Work(Stages):
     @cached_property
     def module(self) -> torch.nn.Module:
         """The unmodified module."""
-        self.say("building", "PyTorch module")
-        module = recipe_module(self.component.recipe).build(self.component)
-        check_mode(module, self.component)  # the exporter's own error is unclear
-        refuse_adapters(self.component, module)
-        refuse_not_finite(self.component, module)
-        return module
+        return built(self.component)
 
     def network(self, group: Group) -> TracedNetwork:
         """Return the network as an export for a group sees it."""
@@ -294,7 +313,8 @@ class Work(Stages):
             self.say("lining up", str(path))
             if kind == ONNX:
                 return take_onnx(path, network, folder)
-            graph = self.store.find(kind, converted_key(self.component, kind))
+            owner, file = formats()[kind], keys.converted(self.component, kind)
+            graph = tasks.TAKEN.of(kind=kind).find(self.store, file, owner)
             if graph is None:
                 msg = f"{self.component.name}: the store lost its file {path.name}."
                 raise StageError(msg, outcome=Outcome.LOAD)

@@ -10,16 +10,19 @@ import importlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from msgspec import msgpack
 from torch.overrides import TorchFunctionMode
 
 from harness.core.entry import Entry
 from harness.core.rounding import FLOAT, HALF, Bits, Effects, Trials
 from harness.core.runtime import runtime
 from harness.engine.host import report_progress
+from harness.engine.tasks import EFFECTS_FILE
 from harness.measure.trace import load_inputs
 from harness.recipes import recipe_module
 from harness.runtimes.graph.check import digest_of
@@ -121,8 +124,10 @@ def roundable(given: Trials) -> Roundable:
     return Roundable(build(given.component), given)
 
 
-def output_effects(given: Trials, samples: Sequence[tuple[str, Entry]]) -> Effects:
-    """Return how far each trial moves a component's outputs.
+def output_effects(
+    folder: Path, given: Trials, samples: Sequence[tuple[str, Entry]]
+) -> None:
+    """Write to a folder how far each trial moves a component's outputs.
 
     `samples` are pairs of a sample's id and the store entry of its inputs.
 
@@ -143,7 +148,12 @@ def output_effects(given: Trials, samples: Sequence[tuple[str, Entry]]) -> Effec
             if value.dtype.kind == "f"
         }
 
-    return effects(network, given, values)
+    save_effects(effects(network, given, values), folder)
+
+
+def save_effects(made: Effects, folder: Path) -> None:
+    """Write effects to a folder. JSON has no NaN, so they are no note of an entry."""
+    (folder / EFFECTS_FILE).write_bytes(msgpack.encode(made))
 
 
 def effects(network: Roundable, given: Trials, values: Callable[[], Values]) -> Effects:

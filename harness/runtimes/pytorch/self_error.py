@@ -14,8 +14,9 @@ from harness.core.errors import StageError, first_line
 from harness.core.outcome import Outcome
 from harness.engine.deployed import Reading
 from harness.engine.host import report_progress
-from harness.engine.keys import self_key
+from harness.engine.keys import processor
 from harness.engine.store import Store
+from harness.engine.tasks import SELF
 from harness.measure.compare import compare
 from harness.measure.trace import OUTPUT, load_inputs, open_trace
 from harness.recipes import recipe_module
@@ -71,7 +72,8 @@ def measure_self(
         return {"probes": list(found), "rows": to_columns(list(found.values()))}
 
     for reading in readings:
-        store.make("self", self_key(reading, device, dtype), partial(build, reading))
+        decides = reading.reference.key_digest, dtype, processor(device)
+        SELF.make(store, partial(build, reading), *decides)
 
 
 def refusal(name: str, dtype: str, error: Exception) -> StageError:

@@ -18,10 +18,12 @@ from harness.core.case import (
     smallest,
 )
 from harness.core.contract import is_batch
+from harness.core.digest import digest_value
 from harness.core.entry import Entry
 from harness.core.errors import RefusedError, first_line
+from harness.engine import keys, tasks
 from harness.engine.host import report_progress
-from harness.engine.keys import asked_key, inputs_key, onnx_key, reference_key
+from harness.engine.stage import Stage
 from harness.engine.store import Build, Store
 from harness.measure.named_arrays import save_arrays
 from harness.measure.sensitivity import Run
@@ -66,16 +68,13 @@ class Stages(ABC):
             save_arrays(drawn, folder)
             return {}
 
-        return self.made("inputs", inputs_key(self.component, sample), build)
+        return self.made(tasks.INPUTS, build, keys.whole(self.component), sample)
 
     def reference(self, group: Group, sample: Sample) -> Entry:
         """Return a sample's recorded reference; its inputs if these were refused."""
         inputs = self.inputs(sample)
         if inputs.meta.get("refused"):
             return inputs
-        key = reference_key(
-            self.graph_key(group), inputs, self.device, layers=sample.layers
-        )
 
         def build(folder: Path) -> Mapping[str, object]:
             try:
@@ -85,7 +84,9 @@ class Stages(ABC):
                     raise
                 return {"values": 0, "rewrite_max_abs": 0.0, "refused": error.why}
 
-        return self.made("reference", key, build)
+        graph = digest_value(tasks.GRAPH.key(*self.graph_of(group)))
+        decides = graph, inputs, self.device, sample.layers
+        return self.made(tasks.REFERENCE, build, *decides)
 
     def references(self, group: Group) -> None:
         """Record the references of a group's samples, and ask its smallest one.
@@ -109,8 +110,8 @@ class Stages(ABC):
             with self.opened(group) as run:
                 return ask(run, self.component, sizes, folder, self._pair(sizes))
 
-        key = asked_key(self.component, sizes, self.device)
-        return self.made("asked", key, build)
+        decides = tasks.asked_of(self.component, sizes, self.device)
+        return self.made(tasks.ASKED, build, *decides)
 
     def _pair(self, sizes: Sizes) -> Sizes:
         """Return sizes of a batch of two items or more; empty if there is none."""
@@ -123,18 +124,19 @@ class Stages(ABC):
             return ()
         return tuple(pair.items())
 
-    def graph_key(self, group: Group) -> dict[str, object]:
-        """Return the key of the graph that serves a group."""
-        return onnx_key(self.component, self.settings, dict(group.shapes))
+    def graph_of(self, group: Group) -> tuple[object, ...]:
+        """Return what decides the graph that serves a group."""
+        return tasks.graph_of(self.component, self.settings, group)
 
-    def made(self, kind: str, key: Mapping[str, object], build: Build) -> Entry:
+    def made(self, stage: Stage, build: Build, *decides: object) -> Entry:
         """Return an entry; if it has to be made, add up the seconds that this takes."""
-        found = self.store.find(kind, key)
+        found = stage.find(self.store, *decides)
         if found is not None:
             return found
         start = time.perf_counter()
-        entry = self.store.make(kind, key, build)
-        self.took_s[kind] = self.took_s.get(kind, 0.0) + time.perf_counter() - start
+        entry = stage.make(self.store, build, *decides)
+        kind, seconds = stage.kind, time.perf_counter() - start
+        self.took_s[kind] = self.took_s.get(kind, 0.0) + seconds
         return entry
 
     def say(self, stage: str, detail: str) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+import gc
 import inspect
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -17,14 +18,14 @@ from torch.fx import GraphModule
 
 from harness.core.case import Component, ExportSettings, symbol_of
 from harness.core.entry import Entry
-from harness.core.kinds import PROGRAM
 from harness.core.private import public
-from harness.engine.keys import program_key
 from harness.engine.store import Store
+from harness.engine.tasks import PROGRAM
 from harness.runtimes.pytorch.program import Program, program_of_export
 from harness.runtimes.pytorch.reference import check_count, refuse_changed_input
 
 if TYPE_CHECKING:
+    import onnx_ir
     from torch.export import ExportedProgram
     from torch.onnx import ONNXProgram
 
@@ -68,8 +69,8 @@ def translate_once(network: TracedNetwork) -> Translated:
 
     A translation takes minutes at full size, and a network may be measured many times.
     All of the program's state is the module's, so the program is kept without it. The
-    component's name and its file do not matter. `PROGRAM` says why a program stays on
-    the machine that made it.
+    component's name and its file do not matter. `core.kinds` says why a program stays
+    on the machine that made it.
 
     Raises:
         Exception: The exporter fails, or its program cannot be written or read. It may
@@ -83,7 +84,7 @@ def translate_once(network: TracedNetwork) -> Translated:
         fresh.append(made.exported_program)
         return _write(made, network.component, folder)
 
-    entry = network.store.make(PROGRAM, _key(network), build)
+    entry = PROGRAM.make(network.store, build, *_decides(network))
     if fresh:
         (exported,) = fresh
     else:
@@ -116,12 +117,12 @@ def keep(network: TracedNetwork, translated: ONNXProgram) -> None:
     """
     write = partial(_write, translated, network.component)
     with suppress(Exception):  # PyTorch raises anything
-        network.store.make(PROGRAM, _key(network), write)
+        PROGRAM.make(network.store, write, *_decides(network))
 
 
-def _key(network: TracedNetwork) -> dict[str, object]:
+def _decides(network: TracedNetwork) -> tuple[object, ...]:
     shapes = [list(tensor.shape) for tensor in network.example]
-    return program_key(network.component, network.settings, shapes)
+    return replace(network.component, foreign=None), network.settings, shapes
 
 
 def _write(
@@ -129,7 +130,8 @@ def _write(
 ) -> dict[str, object]:
     # On a full disk, PyTorch's own writer aborts the process and says nothing.
     written = BytesIO()
-    torch.export.save(_bare(translated.exported_program), written)
+    with _rarely_collected():
+        torch.export.save(_bare(translated.exported_program), written)
     (folder / _FILE).write_bytes(written.getbuffer())
     return {_OUTPUTS: program_names(translated, component)}
 
@@ -143,22 +145,69 @@ def translate(network: TracedNetwork) -> ONNXProgram:
 
     """
     component = network.component
-    translated = torch.onnx.export(
-        network.copy,
-        network.example,
-        dynamo=True,
-        opset_version=network.settings.opset,
-        input_names=[spec.name for spec in component.inputs],
-        output_names=[spec.name for spec in component.outputs],
-        dynamic_shapes=_dynamic_shapes(network),
-        verbose=False,
-    )
+    with _rarely_collected(), _pairs_sought_at_slices():
+        translated = torch.onnx.export(
+            network.copy,
+            network.example,
+            dynamo=True,
+            opset_version=network.settings.opset,
+            input_names=[spec.name for spec in component.inputs],
+            output_names=[spec.name for spec in component.outputs],
+            dynamic_shapes=_dynamic_shapes(network),
+            verbose=False,
+        )
     if translated is None:  # only dynamo=False returns None
         raise TypeError
     _check_signature(translated, component)
     if not network.settings.keep_paths:
         _make_public(translated.exported_program)
     return translated
+
+
+@contextmanager
+def _rarely_collected() -> Iterator[None]:
+    """Let Python seldom search for garbage while an exporter fills the memory.
+
+    What it makes stays in use, and its garbage holds no weights.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(50_000, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+@contextmanager
+def _pairs_sought_at_slices() -> Iterator[None]:
+    """Let onnxscript try its rule for two Slices at each Slice, not at each node.
+
+    The rule never matches at another node, so the graph is the same. But it lists all
+    nodes of the graph before it finds that out. On a graph of 4,700 nodes that was four
+    fifths of the optimiser's time.
+    """
+    try:
+        # Where the other exporter is chosen, nothing else imports onnxscript.
+        from onnxscript.rewriter.rules.common import slice_split_rule
+
+        match = slice_split_rule.match
+    except (ImportError, AttributeError):  # another version has the rule elsewhere
+        yield
+        return
+
+    def match_at_slice(
+        model: onnx_ir.Model,
+        graph: onnx_ir.Graph | onnx_ir.Function,
+        node: onnx_ir.Node,
+        **options: object,
+    ) -> object:
+        return match(model, graph, node, **options) if node.op_type == "Slice" else None
+
+    slice_split_rule.match = match_at_slice
+    try:
+        yield
+    finally:
+        del slice_split_rule.match
 
 
 def _make_public(exported: ExportedProgram) -> None:

@@ -4,10 +4,11 @@ from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
+from harness.core.case import Group
 from harness.core.digest import digest_value
 from harness.core.rounding import Trials
-from harness.core.runtime import runtimes
-from harness.engine import keys
+from harness.core.runtime import runtime, runtimes
+from harness.engine import keys, tasks
 from harness.engine.store import Store
 from tests.places import EXPORTED
 
@@ -25,15 +26,17 @@ def stored(root, data):
 
 def keys_of(given):
     """Return each kind of entry, or of question, to what makes its key."""
-    shapes, inputs = dict(given.shapes), given.inputs
+    inputs = given.inputs
+
+    def group():
+        return Group(shapes=given.shapes, samples=())
 
     def deployed(name):
-        return keys.variant_key(
-            given.graph,
+        variant, native = (
             replace(given.variant, backend=name),
-            given.native,
-            given.calibration,
+            keys.Native(given.native),
         )
+        return tasks.DEPLOYED.key(variant, given.graph, native, given.calibration)
 
     trials = Trials(
         backend="mnn",
@@ -45,26 +48,34 @@ def keys_of(given):
         only=given.only,
     )
     return {
-        "inputs": lambda: keys.inputs_key(given.component, given.sample),
-        "onnx": lambda: keys.onnx_key(given.component, given.settings, shapes),
-        "foreign onnx": lambda: keys.onnx_key(given.foreign, given.settings, shapes),
-        "program": lambda: keys.program_key(
+        "inputs": lambda: tasks.INPUTS.key(keys.whole(given.component), given.sample),
+        "onnx": lambda: tasks.GRAPH.key(
+            *tasks.graph_of(given.component, given.settings, group())
+        ),
+        "foreign onnx": lambda: tasks.GRAPH.key(
+            *tasks.graph_of(given.foreign, given.settings, group())
+        ),
+        "program": lambda: tasks.PROGRAM.key(
             given.component, given.settings, given.traced
         ),
-        "reference": lambda: keys.reference_key(
-            given.graph_key, inputs, given.device, layers=given.layers
+        "reference": lambda: tasks.REFERENCE.key(
+            given.graph_key, inputs, given.device, given.layers
         ),
-        "input sensitivity": lambda: keys.asked_key(
-            given.component, given.shapes, given.device
+        "input sensitivity": lambda: tasks.ASKED.key(
+            *tasks.asked_of(given.component, given.shapes, given.device)
         ),
-        "graph check": lambda: keys.checked_key(given.component, given.graph),
-        "effects": lambda: keys.effects_key(trials, given.values),
-        "weights": lambda: keys.weights_key(given.component),
+        "graph check": lambda: tasks.CHECKED.key(given.component, given.graph),
+        "effects": lambda: tasks.OUTPUT_EFFECTS.key(trials, given.values),
+        "weights": lambda: tasks.WEIGHTS.key(given.component),
         **{name: partial(deployed, name) for name in runtimes()},
-        "foreign mnn": lambda: keys.converted_key(given.foreign, "mnn"),
-        "excerpt": lambda: keys.excerpt_key(given.graph, given.reading, given.spot),
-        "drawing inputs": lambda: keys.drawing_inputs_key(given.pipeline),
-        "drawing": lambda: keys.drawing_key(given.pipeline, inputs, given.device),
+        "foreign mnn": lambda: tasks.TAKEN.key(
+            keys.converted(given.foreign, "mnn"), runtime("mnn")
+        ),
+        "excerpt": lambda: tasks.EXCERPT.key(given.graph, given.reading, given.spot),
+        "drawing inputs": lambda: tasks.DRAWING_INPUTS.key(
+            keys.drawing_inputs(given.pipeline)
+        ),
+        "drawing": lambda: tasks.DRAWING.key(given.pipeline, inputs, given.device),
         "question": lambda: {"q": keys.question(given.component, given.sample)},
         "drawing question": lambda: {"q": keys.drawing_question(given.pipeline)},
     }

@@ -10,7 +10,7 @@ from harness.core.case import ExportSettings, Source
 from harness.core.digest import digest_value
 from harness.core.runtime import runtimes
 from harness.core.settings import RUNS
-from harness.engine import keys
+from harness.engine import keys, tasks
 from harness.recipes import describe
 from tests.places import FIXTURES
 from tests.unit import nets
@@ -28,152 +28,117 @@ def renamed(specs):
     return (replace(specs[0], name="renamed"), *specs[1:])
 
 
-COMPONENT = [
-    ("component.recipe", "component.recipe", "controlnet"),
-    ("component.checkpoint", "component.source.seed", 1),
-    ("component.options", "component.options", (("depth", 1),)),
-    ("component.inputs", "component.inputs", renamed),
-    ("component.outputs", "component.outputs", renamed),
-]
+def each(at, **values):
+    return [(f"{at}.{name}", value) for name, value in values.items()]
 
 
-def each(prefix, at, **values):
-    return [(f"{prefix}.{name}", f"{at}.{name}", v) for name, v in values.items()]
-
-
+COMPONENT = each(
+    "component",
+    recipe="controlnet",
+    options=(("depth", 1),),
+    inputs=renamed,
+    outputs=renamed,
+)
+COMPONENT += [("component.source.seed", 1)]
+FOREIGN = [(path.replace("component", "foreign"), value) for path, value in COMPONENT]
+FOREIGN += [("foreign.foreign.names", (("sample", "x"),))]
 EXPORT = [
-    *each("export", "settings", exporter="torchscript", opset=20, dynamic=()),
-    *each("export", "settings", external_data=True, attention="eager"),
-    *each("export", "settings", keep_paths=True),
+    *each("settings", exporter="torchscript", opset=20, dynamic=(), keep_paths=True),
+    *each("settings", external_data=True, attention="eager"),
 ]
 DEVICE = [
-    *each("device", "device", device="cuda", threads=1, precision="low", tf32=True),
-    *each("device", "device", hints=(("hint", 1),)),
+    *each("device", device="cuda", threads=1, precision="low", tf32=True),
+    *each("device", hints=(("hint", 1),)),
 ]
-CONTROL = [
-    *each("control", "pipeline.control", resolution=64, strength=0.5, guess_mode=True),
-    *each("control", "pipeline.control", low_threshold=99, high_threshold=199),
-]
-SAMPLE = [
-    *each("sample", "sample", profile="unit-normal", index=2, seed=1),
-    *each("sample", "sample", shapes=(("batch", 3),), knobs=(("knob", 0.5),)),
-]
+SAMPLE = each(
+    "sample",
+    profile="unit-normal",
+    index=2,
+    seed=1,
+    shapes=(("batch", 3),),
+    knobs=(("knob", 0.5),),
+)
+OTHER_SHAPES = tuple((symbol, size + 1) for symbol, size in SHAPES)
 DEPLOYED = [
-    ("onnx", "graph", "other entry"),
-    ("kind", "variant.kind", "fp16"),
-    ("flags", "variant.flags", ("--flag",)),
-    ("converter", "native", "converter"),
-    ("calibration", "calibration", "other entries"),
+    ("graph", "other entry"),
+    *each("variant", kind="fp16", flags=("--flag",), converter="3.5.0"),
+    ("native", "converter"),
+    ("calibration", "other entries"),
 ]
 TEXTS = [
-    ("texts", "pipeline.prompts", ("three",)),
-    ("texts", "pipeline.added_prompt", "red ink"),
-    ("texts", "pipeline.negative_prompt", "blue ink"),
-    ("texts", "pipeline.samples", 2),
+    *each("pipeline", prompts=("three",), added_prompt="red ink", samples=2),
+    *each("pipeline", negative_prompt="blue ink"),
+]
+CONTROL = [
+    *each("pipeline.control", resolution=64, strength=0.5, guess_mode=True),
+    *each("pipeline.control", low_threshold=99, high_threshold=199),
 ]
 DRAWN = [
-    ("checkpoint", "pipeline.source.seed", 1),
-    ("kind", "pipeline.kind", "img2img"),
-    ("encoders", "pipeline.family", "StableDiffusionXL"),
+    ("pipeline.source.seed", 1),
+    *each("pipeline", kind="img2img", family="StableDiffusionXL", steps=11, seed=1),
+    *each("pipeline", height=128, width=128, image="picture", mask="picture"),
     *TEXTS,
-    ("steps", "pipeline.steps", 11),
-    ("seed", "pipeline.seed", 1),
-    ("size", "pipeline.height", 128),
-    ("size", "pipeline.width", 128),
-    ("image", "pipeline.image", "picture"),
-    ("mask", "pipeline.mask", "picture"),
     *CONTROL,
 ]
 SAMPLED = [
-    ("scheduler", "pipeline.source.path", "another scheduler"),
-    ("sampling.scheduler", "pipeline.sampling.scheduler", "euler"),
-    ("sampling.options", "pipeline.sampling.options", (("steps_offset", 0),)),
-    ("guidance_scale", "pipeline.guidance_scale", 1.0),
-    ("eta", "pipeline.eta", 0.5),
-    ("strength", "pipeline.strength", 0.5),
+    ("pipeline.source.path", "another scheduler"),
+    *each("pipeline.sampling", scheduler="euler", options=(("steps_offset", 0),)),
+    *each("pipeline", guidance_scale=1.0, eta=0.5, strength=0.5),
+]
+ROLES = [
+    ("pipeline.components", lambda all_of: all_of[1:]),
+    *each("pipeline", t5_tokens=8, vae_tiling=True),
 ]
 MOVES = {
     "inputs": [
-        ("options", "component.options", (("depth", 1),)),
-        ("component", "component.name", "another"),
-        ("recipe", "component.recipe", "controlnet"),
-        ("checkpoint", "component.source.seed", 1),
+        *each("component", name="another", recipe="controlnet"),
+        *each("component", options=(("depth", 1),)),
+        ("component.source.seed", 1),
         *SAMPLE,
     ],
-    "onnx": [*COMPONENT, *EXPORT, ("shapes", "shapes", (*SHAPES[:2], ("width", 13)))],
-    "foreign onnx": [
-        *(
-            (field, path.replace("component", "foreign"), v)
-            for field, path, v in COMPONENT
-        ),
-        ("taken", "foreign.foreign.onnx", OTHER_ONNX),
-        ("names", "foreign.foreign.names", (("sample", "x"),)),
-        *EXPORT,
-    ],
-    "program": [*COMPONENT, *EXPORT, ("shapes", "traced", [[1]])],
+    "onnx": [*COMPONENT, *EXPORT, ("shapes", OTHER_SHAPES)],
+    "foreign onnx": [*FOREIGN, ("foreign.foreign.onnx", OTHER_ONNX), *EXPORT],
+    "program": [*COMPONENT, *EXPORT, ("traced", [[1]])],
     "reference": [
-        ("onnx", "graph_key", {"a": 2}),
-        ("inputs", "inputs", "other entry"),
+        *(("graph_key", {"a": 2}), ("inputs", "other entry"), ("layers", False)),
         *DEVICE,
-        ("layers", "layers", False),
     ],
     "input sensitivity": [
         *COMPONENT,
-        ("name", "component.name", "another"),
-        ("sizes", "shapes", (("batch", 3),)),
+        *(("component.name", "another"), ("shapes", (("batch", 3),))),
         *DEVICE,
     ],
-    "graph check": [*COMPONENT, ("onnx", "graph", "other entry")],
+    "graph check": [*COMPONENT, ("graph", "other entry")],
     "effects": [
-        *COMPONENT,
-        ("artifact", "graph", "other entry"),
-        *DEVICE,
-        ("trials", "trials", ((("conv_in", 5),),)),
-        ("only", "only", (1,)),
-        ("values", "values", {"inputs": {"s": "another digest"}}),
+        *(*COMPONENT, *DEVICE, ("graph", "other entry"), ("only", (1,))),
+        ("trials", ((("conv_in", 5),),)),
+        ("values", {"inputs": {"s": "another digest"}}),
     ],
     "weights": COMPONENT,
     **dict.fromkeys(runtimes(), DEPLOYED),
     "foreign mnn": [
-        ("file", "foreign.foreign.converted", "other file"),
-        ("names", "foreign.foreign.names", (("sample", "x"),)),
-        ("inputs", "foreign.inputs", renamed),
-        ("outputs", "foreign.outputs", renamed),
+        ("foreign.foreign.converted", "other file"),
+        ("foreign.foreign.names", (("sample", "x"),)),
+        *each("foreign", inputs=renamed, outputs=renamed),
     ],
     "excerpt": [
-        ("onnx", "graph", "other entry"),
-        ("inputs", "reading.inputs", "other entry"),
-        ("reference", "reading.reference", "other entry"),
-        ("spot.probe", "spot.probe", "w"),
-        ("spot.shown", "spot.shown", ("u",)),
+        ("graph", "other entry"),
+        *each("reading", inputs="other entry", reference="other entry"),
+        *each("spot", probe="w", shown=("u",)),
     ],
-    "drawing inputs": [*DRAWN, ("read_by", "pipeline.source.path", "another encoder")],
+    "drawing inputs": [*DRAWN, ("pipeline.source.path", "another encoder")],
     "drawing": [
-        ("inputs", "inputs", "other entry"),
-        ("components", "pipeline.components", lambda all_of: all_of[1:]),
-        ("index", "pipeline.source.path", "another index"),
-        *TEXTS,
-        *SAMPLED,
-        *CONTROL,
-        ("t5_tokens", "pipeline.t5_tokens", 8),
-        ("vae_tiling", "pipeline.vae_tiling", True),
-        *DEVICE,
+        *(("inputs", "other entry"), ("pipeline.source.path", "another index")),
+        *(*TEXTS, *SAMPLED, *CONTROL, *ROLES, *DEVICE),
     ],
     "question": [
-        ("recipe", "component.recipe", "controlnet"),
-        ("checkpoint", "component.source.seed", 1),
-        ("options", "component.options", (("depth", 1),)),
+        *each("component", recipe="controlnet", options=(("depth", 1),)),
+        ("component.source.seed", 1),
         *SAMPLE,
     ],
-    "drawing question": [
-        *DRAWN,
-        *SAMPLED,
-        ("checkpoints", "pipeline.components", lambda all_of: all_of[1:]),
-        ("t5_tokens", "pipeline.t5_tokens", 8),
-        ("vae_tiling", "pipeline.vae_tiling", True),
-    ],
+    "drawing question": [*DRAWN, *SAMPLED, *ROLES],
 }
-"""Each kind of entry to triples: a field of its key, what decides it, and a move."""
+"""Each kind of entry to what decides it: a part of `given`, and another value of it."""
 
 
 @pytest.fixture
@@ -181,7 +146,7 @@ def real(given, tmp_path):
     """Return what stands for the words of `MOVES` that need files."""
 
     def checkpoint(name):
-        home = tmp_path / "checkpoint"
+        home = tmp_path / name.replace("/", "-")
         shutil.copytree(given.pipeline.source.path, home)
         with (home / name).open("a", encoding="utf-8") as file:
             file.write("\n")
@@ -217,34 +182,32 @@ def real(given, tmp_path):
     )
 
 
-def field_of(key, field):
-    name, _, part = field.partition(".")
-    return key[name].get(part) if part else key[name]
+def fields(key):
+    """Return the fields of a key and those of its tables, but of code and of tools."""
+    apart = {"code", "tools", "drawn_on", "runtime"}  # they have tests of their own
+    found: dict[tuple[str, str], object] = {}
+    for name, value in key.items():
+        table = value if isinstance(value, dict) else {"": value}
+        found |= {(name, inner): part for inner, part in table.items()}
+    return {path: part for path, part in found.items() if not {*path} & apart}
 
 
-@pytest.mark.parametrize(
-    ("kind", "move"),
-    [
-        pytest.param(kind, move, id="-".join((kind, *move[:2])))
-        for kind, moves in MOVES.items()
-        for move in moves
-    ],
-)
-def test_whatever_decides_an_entry_is_in_its_key(given, real, kind, move):
-    field, path, value = move
-    here = keys_of(given)[kind]()
-    there = keys_of(moved(given, path, real(value)))[kind]()
+@pytest.mark.parametrize("kind", MOVES)
+def test_whatever_decides_an_entry_and_nothing_else_is_in_its_key(given, real, kind):
+    here, changed = fields(keys_of(given)[kind]()), set()
+    for path, value in MOVES[kind]:
+        there = fields(keys_of(moved(given, path, real(value)))[kind]())
+        assert there != here, path
+        changed |= {field for field in here if there.get(field, here) != here[field]}
 
-    assert digest_value(there) != digest_value(here)
-    if "question" not in kind:  # which is a digest already
-        assert field_of(there, field) != field_of(here, field)
+    assert changed == set(here)
 
 
 def planned(given, name, text):
     (path := given.folder / name).write_text(text, encoding="utf-8")
     flag = f"--file={name}"
     variant = replace(given.variant, flags=(flag,), files=((flag, path),))
-    return keys.variant_key(given.graph, variant, None)
+    return keys.part(variant)
 
 
 def test_the_contents_of_a_flags_file_decide_and_its_name_does_not(given):
@@ -253,18 +216,6 @@ def test_the_contents_of_a_flags_file_decide_and_its_name_does_not(given):
     )
 
     assert one == same != other
-
-
-@pytest.mark.parametrize("kind", [kind for kind in MOVES if "question" not in kind])
-def test_every_field_of_a_key_is_moved_once(given, kind):
-    nested = {"component", "export", "device", "control", "sampling", "sample", "spot"}
-    fields = {"sample.knobs"} if kind == "inputs" else set()  # left out when empty
-    for name, value in keys_of(given)[kind]().items():
-        inner = isinstance(value, dict) and name in nested
-        fields |= {f"{name}.{part}" for part in value} if inner else {name}
-
-    apart = {"code", "tools", "component.drawn_on"}  # they have tests of their own
-    assert {field for field, _, _ in MOVES[kind]} == fields - apart
 
 
 @pytest.mark.parametrize(
@@ -358,7 +309,7 @@ def test_t5_is_found_again_when_a_folder_that_it_does_not_read_changes(tmp_path)
         config = json.loads(scheduler.read_text(encoding="utf-8"))
         scheduler.write_text(json.dumps({**config, "num_train_timesteps": steps}))
         part = describe("t5_encoder", "t5_encoder", Source(path=home, seed=0))
-        found.add(digest_value(keys.onnx_key(part, ExportSettings(), dict(SHAPES))))
+        found.add(digest_value(tasks.GRAPH.key(part, ExportSettings(), dict(SHAPES))))
 
     assert len(found) == 1
 
@@ -366,10 +317,5 @@ def test_t5_is_found_again_when_a_folder_that_it_does_not_read_changes(tmp_path)
 def test_a_file_that_is_its_own_reference_depends_on_what_runs_it(given):
     alone = moved(given.foreign, "recipe", "given")
 
-    keys_alone = (
-        keys.onnx_key(alone, given.settings, {}),
-        keys.asked_key(alone, (), given.device),
-    )
-
-    assert all("onnxruntime" in str(key["reference"]) for key in keys_alone)
-    assert "reference" not in keys.onnx_key(given.foreign, given.settings, {})
+    assert "onnxruntime" in str(keys.part(alone))
+    assert "onnxruntime" not in str(keys.part(given.foreign))

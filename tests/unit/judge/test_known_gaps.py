@@ -91,10 +91,6 @@ MISTAKES = {
         ENTRY.replace("exceeds", "unavailable"),
         '4: unknown outcome "unavailable"',
     ),
-    "misspelt-key": (
-        ENTRY.replace("why", "wy"),
-        "5: unknown key 'wy' in [gap]; did you mean 'why'?",
-    ),
     "misspelt-table": (
         ENTRY.replace("[[gap]]", "[[gaps]]"),
         "2: unknown key 'gaps'; did you mean 'gap'?",
@@ -107,7 +103,6 @@ MISTAKES = {
         ENTRY.replace("GELU is fused into its tanh form", " "),
         "5: 'why' is empty.",
     ),
-    "no-date": (ENTRY + 'until = "soon"', "6: 'until' must be a date such as"),
     "twice": (ENTRY + ENTRY, "8: gap 'unet/mnn/fused/outputs' is already at "),
 }
 

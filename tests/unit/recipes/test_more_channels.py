@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from harness.core.case import ExportSettings, Source
-from harness.engine.keys import onnx_key
+from harness.engine.keys import checkpoint_digest
+from harness.engine.tasks import GRAPH
 from harness.recipes import describe
 from harness.suite.suite import load_suite
 from tests.places import FIXTURES
@@ -74,7 +75,7 @@ def test_each_folder_makes_a_key_of_its_own(tmp_path):
     def keys():
         source = Source(path=tmp_path, seed=0)
         return [
-            onnx_key(part(name, source), ExportSettings(), SHAPES)
+            GRAPH.key(part(name, source), ExportSettings(), SHAPES)
             for name in ("unet_wide", "unet_inpaint")
         ]
 
@@ -87,7 +88,7 @@ def test_each_folder_makes_a_key_of_its_own(tmp_path):
     config["norm_eps"] = 1e-3
     (tmp_path / "unet_wide" / "config.json").write_text(json.dumps(config))
     # Digests are remembered for the length of a process.
-    onnx_key.__globals__["checkpoint_digest"].cache_clear()
+    checkpoint_digest.cache_clear()
     after = keys()
 
     assert [one == two for one, two in zip(before, after, strict=True)] == [False, True]

@@ -8,7 +8,7 @@ import pytest
 from harness.commands.tune.draws import independent
 from harness.core.case import VARIED, Sample
 from harness.core.errors import SpecError
-from harness.engine.keys import inputs_key
+from harness.engine.tasks import INPUTS
 from harness.recipes import describe, discover
 from harness.recipes.inputs import draw
 from harness.recipes.varied import parameters_of
@@ -83,5 +83,5 @@ def test_a_parameter_out_of_its_range_is_refused_and_named():
 def test_parameters_decide_the_key_of_what_is_drawn_and_a_label_does_not():
     part = component("vae_decoder")
     one, two = independent(part, [SHAPES], VARIED, 2)
-    assert inputs_key(part, one) != inputs_key(part, two)
-    assert inputs_key(part, one) == inputs_key(part, replace(one, label="other"))
+    assert INPUTS.key("", one) != INPUTS.key("", two)
+    assert INPUTS.key("", one) == INPUTS.key("", replace(one, label="other"))

@@ -107,10 +107,7 @@ knobs = { "x.scale" = 0.5 }
 
 
 WRONG = {
-    "profile": ('"varied"', '"vary"', "unknown profile"),
     "label": ('"varied-1"', '"Varied 1"', "must be lower case"),
-    "key": ("seed", "sead", "did you mean 'seed'"),
-    "size": ("= 2", "= 'two'", "'batch' must be"),
     "label-of-two": (ENTRY, ENTRY + ENTRY, "already has an input labelled 'varied-1'"),
 }
 

@@ -150,7 +150,7 @@ def test_weights_are_counted_from_headers_alone(digits):
     unet = component(digits, "unet")
 
     stored = stored_weights(unet)
-    assert stored == weigh(unet)
+    assert stored == weigh(Path(), unet)["bytes"]
     file = DIGITS / "unet" / "diffusion_pytorch_model.safetensors"
     assert stored == pytest.approx(file.stat().st_size, rel=0.01)
 
@@ -214,7 +214,7 @@ def test_weights_that_are_drawn_are_counted_without_drawing_them(sd15):
     unet = component(sd15, "unet")
 
     assert stored_weights(unet) is None
-    assert weigh(unet) == UNET_WEIGHTS
+    assert weigh(Path(), unet)["bytes"] == UNET_WEIGHTS
 
 
 def test_a_merged_lora_adds_no_weight():
@@ -222,7 +222,7 @@ def test_a_merged_lora_adds_no_weight():
     unet = component(load_suite(FIXTURES / "lora"), "unet")
 
     assert unet.source.lora is not None
-    assert weigh(unet) == weigh(plain)
+    assert weigh(Path(), unet) == weigh(Path(), plain)
 
 
 def test_a_network_that_cannot_be_built_is_not_counted_as_none(tmp_path):
@@ -233,7 +233,7 @@ def test_a_network_that_cannot_be_built_is_not_counted_as_none(tmp_path):
     path.write_text(json.dumps(config))
 
     with pytest.raises(ValueError, match="divisible"):
-        weigh(unet)
+        weigh(Path(), unet)
 
 
 def test_every_runtime_has_a_cost_of_each_of_its_variants():

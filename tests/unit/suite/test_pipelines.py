@@ -10,7 +10,7 @@ from PIL import Image
 from harness.core.case import sample_groups
 from harness.core.errors import SuiteError
 from harness.core.pipeline import App, Control, Sampling
-from harness.engine.keys import onnx_key
+from harness.engine.tasks import GRAPH
 from harness.runtimes.diffusion.hints import fit, read_image, three_channels
 from harness.runtimes.diffusion.inputs import draw_inputs
 from tests.places import DIGITS, FIXTURES
@@ -398,7 +398,7 @@ def test_a_role_takes_the_file_that_its_component_is_tested_with(load):
     role = dict(chain(suite, "text2img/mnn/fp32").roles)["unet"]
     (unet,) = [case for case in suite.cases if case.id == "unet/mnn/fp32"]
     tested, stored = (
-        [onnx_key(case.component, case.export, dict(g.shapes)) for g in groups]
+        [GRAPH.key(case.component, case.export, group) for group in groups]
         for case in (unet, role)
         for groups in (sample_groups(case, case.samples),)
     )
@@ -473,32 +473,16 @@ def test_a_picture_held_on_its_side_has_its_size_as_it_is_shown(pipeline, tmp_pa
         ("image", 'image = "none.png"', "there is no picture"),
         ("canny", 'image = "parity.toml"', "no picture that can be read"),
         ("canny", "high_threshold = 256", "got 100 and 256"),
-        ("canny", "low_threshold = 0", "1 or more"),
-        ("canny", "strength = 2.5", "from 0 to 2"),
-        ("image", "strength = 1.5", "from 0 to 1"),
         ("image", "steps = 2\nstrength = 0.4", "none of 2 steps"),
         ("text", "strength = 0.5", "unknown key"),
         ("text", "guess_mode = true", "unknown key"),
-        ("text", "eta = 1.5", "from 0 to 1, got 1.5"),
-        ("text", "eta = -0.1", "got -0.1"),
-        ("text", "eta = nan", "got nan"),
         ("text", 'scheduler = "euler"\neta = 0.7', "'eta' is DDIM's"),
-        ("text", "guidance_scale = -1", "from 0 to 100"),
-        ("text", "steps = 0", "1 or more"),
-        ("text", "samples = 0", "from 1 to 100,000"),
-        ("text", 'scheduler = "ddmi"', "mean 'ddim'"),
-        ("text", "scheduler_options = { betas = [1] }", "numbers"),
         ("text", 'reader = "read"', "'file.py:function'"),
         ("text", 'reader = "no.py:read"', "there is no file"),
         ("text", 'variants = ["fp23"]', "'fp32'"),
-        ("text", 'variants = ["fp32", "fp32"]', "twice"),
-        ("text", "variants = []", "nothing to test"),
         ("text", 'mixed = ["pytorch", "mnn"]', "'mnn/fp32'"),
         ("text", 'mixed = ["mnn/fp32"]', "two or more"),
         ("text", f"{APP}\nscaling = 1.0", "did you mean 'scaling_factor'"),
-        ("text", f"{APP}\nscaling_factor = 0", "more than 0"),
-        ("text", f"{APP}\nguidance_scale = 1.0", "must be more than 1"),
-        ("text", "step = 5", "did you mean 'steps'"),
         ("text", 'kind = "text2img"\nimages = 3', "'image'"),
     ],
 )

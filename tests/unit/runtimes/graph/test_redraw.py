@@ -11,8 +11,8 @@ from harness.core.errors import StageError
 from harness.core.probes import Kind, Probe, load_probes, save_probes
 from harness.engine.excerpt import Redraw
 from harness.engine.export_files import MODEL, PROBES
-from harness.engine.keys import redraw_key
 from harness.engine.store import Store
+from harness.engine.tasks import REDRAWN
 from harness.measure.align import wanted_values
 from harness.measure.named_arrays import save_arrays
 from harness.measure.trace import TraceWriter, arrays_of, open_trace
@@ -65,10 +65,9 @@ class Drawn:
 
         store = Store(root=folder)
         entry = store.make("excerpt", {"text": text}, build)
-        redraw_excerpt(folder, entry, how)
-        found = store.find("excerpt", redraw_key(entry, how))
-        assert found is not None
-        self.entry = found
+        self.entry = REDRAWN.make(
+            store, lambda made: redraw_excerpt(made, entry, how), entry, how
+        )
         self.model = onnx.load(self.entry.file(MODEL))
         self.weights = [
             numpy_helper.to_array(one) for one in self.model.graph.initializer

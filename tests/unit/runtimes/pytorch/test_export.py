@@ -5,6 +5,8 @@ import onnx
 import onnx_ir
 import pytest
 import torch
+from onnxscript.rewriter.pattern import Pattern
+from onnxscript.rewriter.rules.common import slice_split_rule
 from torch import nn
 
 from harness.core.errors import StageError
@@ -300,6 +302,27 @@ def test_an_input_that_is_not_used_is_named(tmp_path, exporter):
     else:
         graph = onnx.load(tmp_path / MODEL).graph
         assert [value.name for value in graph.input] == ["rows", "ignored"]
+
+
+def test_the_graph_is_what_the_exporter_writes_by_itself(tmp_path):
+    class Halves(nn.Module):
+        def forward(self, rows):
+            rows = rows.tanh()
+            return rows[:, :2] * rows[:, 2:4]
+
+    nets.export(Halves().eval(), PLAIN, tmp_path)
+    with exporting.quiet():
+        itself = torch.onnx.export(
+            *(Halves().eval(), (ROWS,)),
+            dynamo=True,
+            dynamic_shapes=({0: torch.export.Dim.DYNAMIC},),
+            verbose=False,
+        )
+    assert itself is not None
+    nodes = [node.op_type for node in onnx.load(tmp_path / MODEL).graph.node]
+
+    assert nodes == [node.op_type for node in itself.model.graph]
+    assert slice_split_rule.match.__func__ is Pattern.match  # as it was before
 
 
 class Unsupported(nn.Module):

@@ -1,0 +1,110 @@
+"""Plug-ins: what other packages add to `parity`, with no file of the harness touched.
+
+A package declares a `Plugin` under the entry point ``parity.plugins``. This module
+holds plain data. The functions behind the names are imported when they are needed.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any, Final
+
+from harness.core.errors import SpecError, first_line
+from harness.core.runtime import resolve
+
+GROUP: Final = "parity.plugins"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plugin:
+    """What a package adds; each entry is the name of a function, ``module:function``.
+
+    Attributes:
+        commands: `click` commands of `parity`.
+        checks: Functions of a `CaseRecord`. Each returns None, or one sentence that
+            says what is wrong. The outputs of the case then fail with the outcome
+            ``check``.
+        sections: Functions of a run's `RunFacts` that yield sections of its page.
+
+    """
+
+    commands: tuple[str, ...] = ()
+    checks: tuple[str, ...] = ()
+    sections: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """One function of a plug-in.
+
+    Attributes:
+        plugin: Name of the plug-in's entry point.
+        name: Name of the function, ``module:function``.
+        function: The function; None if it cannot be loaded.
+        refused: Why it cannot be loaded; empty if it can.
+
+    """
+
+    plugin: str
+    name: str
+    function: Callable[..., Any] | None
+    refused: str = ""
+
+    @property
+    def words(self) -> str:
+        """The function and why it cannot be loaded, as one sentence."""
+        return f"plug-in {self.plugin!r}: {self.name} cannot be loaded: {self.refused}"
+
+    def called(self, argument: object) -> Any:  # noqa: ANN401  # what a plug-in returns
+        """Return what the function returns.
+
+        Raises:
+            SpecError: It cannot be loaded.
+            Exception: The function raised it.
+
+        """
+        if self.function is None:
+            raise SpecError(self.words)
+        return self.function(argument)
+
+
+def added(kind: str) -> Iterator[Added]:
+    """Yield what the installed plug-ins add of a kind, by the plug-ins' names.
+
+    A plug-in that cannot be loaded yields one entry, which says why.
+
+    Args:
+        kind: A field of `Plugin`.
+
+    """
+    for name, plugin, refused in _plugins():
+        if plugin is None:
+            yield Added(name, GROUP, None, refused)
+        for function in getattr(plugin, kind, ()):
+            yield _loaded(name, function)
+
+
+@functools.cache
+def _plugins() -> tuple[tuple[str, Plugin | None, str], ...]:
+    found: list[tuple[str, Plugin | None, str]] = []
+    points = sorted(metadata.entry_points(group=GROUP), key=lambda point: point.name)
+    for point in points:
+        try:
+            plugin = point.load()
+        except Exception as error:  # noqa: BLE001  # a package's own code raises anything
+            found.append((point.name, None, first_line(error)))
+            continue
+        refused = "" if isinstance(plugin, Plugin) else f"{point.value} is no Plugin"
+        found.append((point.name, None if refused else plugin, refused))
+    return tuple(found)
+
+
+@functools.cache
+def _loaded(plugin: str, name: str) -> Added:
+    try:
+        return Added(plugin, name, resolve(name))
+    except Exception as error:  # noqa: BLE001  # as above
+        return Added(plugin, name, None, first_line(error))
