@@ -65,14 +65,18 @@ _SCALED = (_LADDER * (_NARROWED / _UNSCALE)).astype(np.float32)
 def _compiled(*, reorder: bool = False) -> Callable[[Callable[..., Any]], Any]:
     """Compile a part of `measure`; `reorder` vectorises sums.
 
-    Python cannot call a part. The wrappers for that would take a fifth of the time to
-    compile. The flags of `reorder` keep NaN and infinity correct. ``fastmath=True``
-    would let the compiler assume that there are none.
+    Each part becomes code of `measure` itself. Otherwise a process that compiles would
+    call a copy that adds in another order than what the others load from the cache.
+    Python cannot call a part: wrappers for that take a fifth of the time to compile.
+
+    The flags of `reorder` keep NaN and infinity correct. ``fastmath=True`` would let
+    the compiler assume that there are none.
     """
     fastmath = {"reassoc", "contract", "nsz"} if reorder else False
     return njit(
         error_model="numpy",
         fastmath=fastmath,
+        forceinline=True,
         no_cfunc_wrapper=True,
         no_cpython_wrapper=True,
     )

@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 import time
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis.extra import numpy as hnp
 
 from harness.core.comparison import RTOL_GRID, to_columns
 from harness.core.errors import SpecError
+from harness.core.program import ended
 from harness.core.received import DamagedError
 from harness.core.record_form import from_columns
 from harness.measure.compare import EXACT_QUANTILES, UNIT_ROUNDOFF, compare
@@ -555,3 +557,27 @@ def test_a_large_array_is_compared_faster_than_by_allclose():
 
     plain_s, ours_s = map(min, zip(*rounds, strict=True))
     assert plain_s > 2.2 * ours_s
+
+
+ERRORS = """
+import numpy as np
+from harness.measure.compare import compare
+draw = np.random.default_rng(1).standard_normal
+for size in [(2, 320), (1, 64, 16, 16), (2, 128, 8, 8), (16, 77, 77), (2, 1, 1000)]:
+    for dtype in (np.float32, np.float64):
+        for _ in range(20):
+            expected = draw(size).astype(dtype)
+            actual = (expected + 1e-4 * draw(size)).astype(dtype)
+            print(compare(expected=expected, actual=actual).worst_item_rms.hex())
+"""
+
+
+def test_a_process_that_compiles_gives_the_numbers_of_one_that_loads(tmp_path):
+    env = {"NUMBA_CACHE_DIR": str(tmp_path)}
+    compiles, loads = (
+        ended([sys.executable, "-c", ERRORS], env=env, limit_s=300) for _ in range(2)
+    )
+
+    assert compiles.code == 0, compiles.text
+    assert list(tmp_path.rglob("*.nbc"))
+    assert compiles.text == loads.text
