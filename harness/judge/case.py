@@ -294,11 +294,8 @@ def judge_case(
             first, inputs = (first, inputs) if failing else (None, ())
         elif checked := dict(_by_plugins(record)):
             reason = "; ".join([reason, *checked] if failing else checked)
-            found = (
-                found
-                if failing
-                else min(checked.values(), key=lambda one: one.measured)
-            )
+            ends = sorted(checked.values(), key=lambda end: end.measured)
+            found = found if failing else ends[0]
     words = [*own_words([judged.row for judged in rows], of_pytorch)]
     unsaid = [text for text in words if text.removeprefix("off by ") not in reason]
     refused = refusals(record) if what in JUDGED_WITHIN else ()
