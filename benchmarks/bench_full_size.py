@@ -24,7 +24,7 @@ from bare import bare_mnn, bare_onnxruntime, bare_pytorch
 from harness.core.case import Case, sample_groups
 from harness.core.record import LAYERS
 from harness.core.runtime import runtime
-from harness.engine import export_files, keys
+from harness.engine import export_files, keys, tasks
 from harness.engine.engine import Engine
 from harness.engine.host import Host
 from harness.engine.preload import preload
@@ -42,10 +42,11 @@ def bare(store: Store, case: Case) -> dict[str, tuple[float, int]]:
     """Return seconds and peak bytes of each runtime's bare work."""
     component = case.component
     (group,) = sample_groups(case, case.samples)
-    onnx = store.find("onnx", keys.onnx_key(component, case.export, dict(group.shapes)))
-    inputs = store.find("inputs", keys.inputs_key(component, case.samples[0]))
+    onnx = tasks.find_graph(store, case, group)
+    inputs = tasks.INPUTS.find(store, keys.whole(component), case.samples[0])
     assert onnx is not None
-    mnn = store.find("mnn", keys.variant_key(onnx, case.variant, None))
+    deployed = tasks.DEPLOYED.of(kind="mnn")
+    mnn = deployed.find(store, case.variant, onnx, keys.Native(None), ())
     assert mnn is not None
     jobs = {
         "pytorch": ("torch", bare_pytorch, (component, inputs)),

@@ -20,7 +20,7 @@ from harness.core.entry import Entry
 from harness.core.errors import ParityError, StageError, SuiteError
 from harness.core.outcome import Outcome
 from harness.core.record import CaseRecord, Failure
-from harness.engine import export_files, keys
+from harness.engine import export_files, keys, tasks
 from harness.engine.deployed import Deployed, Reading
 from harness.measure.name_map import Names
 from harness.measure.trace import load_inputs
@@ -113,7 +113,7 @@ class Rewritten:
         case = self.cases["onnxruntime"]
         bare = replace(case.component, foreign=None)
         return digest_value(
-            keys.onnx_key(bare, replace(case.export, dynamic=()), {"of": 1})
+            tasks.GRAPH.key(bare, replace(case.export, dynamic=()), {"of": 1})
         )
 
     def readings(self, case: Case, by: str) -> tuple[Reading, ...]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from harness.core.case import Component, Device, ExportSettings, Group, Sample
 from harness.core.probes import load_probes
+from harness.engine import tasks
 from harness.engine.deployed import Reading
 from harness.engine.export_files import PROBES
 from harness.engine.store import Store
@@ -25,7 +26,7 @@ class Recording(Work):
     def _exported_before(self, group: Group) -> Exported:
         """Return the program that a group's graph was exported from, and its probes."""
         kept = Store(root=self._kept)
-        graph = kept.find("onnx", self.graph_key(group))
+        graph = tasks.GRAPH.find(kept, *self.graph_of(group))
         assert graph is not None, f"{self.component.name} was not exported"
         return Exported(
             program=program_of(replace(self.network(group), store=kept), graph),
