@@ -82,6 +82,15 @@ def test_another_environment_has_a_host_of_its_own(job, monkeypatch):
     assert said == "yes"
 
 
+def test_the_first_job_gets_the_host_that_began_before_it(job):
+    pool = WorkerPool(60.0)
+    pool.begin("here")
+    (begun,) = pool._all
+    pool.close()  # it is kept, whether it has imported or not
+
+    assert job()[0] == begun._process.popen.pid
+
+
 def test_a_host_that_died_is_not_kept(job):
     host = psutil.Process(job()[0])
     host.send_signal(signal.SIGKILL)
