@@ -13,7 +13,6 @@ from importlib import metadata
 from typing import Any, Final
 
 from harness.core.errors import SpecError, first_line
-from harness.core.runtime import resolve
 
 GROUP: Final = "parity.plugins"
 
@@ -104,6 +103,9 @@ def _plugins() -> tuple[tuple[str, Plugin | None, str], ...]:
 
 @functools.cache
 def _loaded(plugin: str, name: str) -> Added:
+    # The site of the documentation reads the commands with click alone.
+    from harness.core.runtime import resolve
+
     try:
         return Added(plugin, name, resolve(name))
     except Exception as error:  # noqa: BLE001  # as above

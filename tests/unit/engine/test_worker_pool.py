@@ -88,6 +88,7 @@ def test_the_first_job_gets_the_host_that_began_before_it(job):
     (begun,) = pool._all
     pool.close()  # it is kept, whether it has imported or not
 
+    assert begun._process is not None
     assert job()[0] == begun._process.popen.pid
 
 
