@@ -54,7 +54,8 @@ class Divergence:
     def can_be_explained(self) -> bool:
         """Whether `parity explain` takes this case, and may find more than it says."""
         is_told = any(check.found is Outcome.NO_EFFECT for check in self.checks)
-        is_told |= self.record.is_traced
+        failing = {one.found for one in self.checks if not one.outcome.passed}
+        is_told |= failing == {Outcome.CHECK} or self.record.is_traced
         return self.checks[0].what in WHATS and not is_told
 
 

@@ -65,6 +65,7 @@ def test_the_plugin_of_the_page_adds_a_command_a_check_and_a_section(project, in
 
     ended.check(1, "bytes, and the budget is 9,000 (plug-in 'size-budget')")
     assert "check" in project.outcomes.values()
+    assert "parity explain" not in ended.text  # which knows nothing of a plug-in
     (report,) = project.reports
     assert ">Sizes<" in report.with_name("report.html").read_text().replace(" ", "")
     listed = project.run(*PARITY, "sizes", str(report)).check(0)
