@@ -245,7 +245,7 @@ class Project:
             if "/onnx/" in str(path) and key["component"]["recipe"]["name"] == recipe
         }
         for path, key in keys.items():
-            drawn = "sample" in key and key["recipe"]["name"] == recipe
+            drawn = "sample" in key and key["component"]["recipe"]["name"] == recipe
             if drawn or graphs & {digest_value(key), key.get("onnx")}:
                 shutil.rmtree(path.parent)
 

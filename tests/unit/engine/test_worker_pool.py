@@ -10,7 +10,7 @@ import pytest
 
 from harness.core.memory import Need
 from harness.core.outcome import Outcome
-from harness.engine import tasks, worker_pool
+from harness.engine import worker_pool
 from harness.engine.worker import FORKS
 from harness.engine.worker_pool import WorkerPool
 
@@ -28,7 +28,7 @@ def place():
 @pytest.fixture
 def job(monkeypatch):
     """Run a job in a pool of its own, whose host imports nothing."""
-    monkeypatch.setattr(tasks, "preload", lambda _: ())
+    monkeypatch.setattr(worker_pool, "preload", lambda _: ())
     monkeypatch.setattr(worker_pool, "_kept", [])
 
     def run(name="here"):
