@@ -111,6 +111,7 @@ FAULTS = (
         "float16-served-as-float32",
         _other,
         "rounded to float16",
+        also=("its weights have fewer bits in the file: 16",),
         other="fp16",
         sealed=False,
         backends=ORT,

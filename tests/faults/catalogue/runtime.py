@@ -73,7 +73,12 @@ FAULTS = (
     ),
     _in_text("float16-memory", sessions.Halved, "rounded to float16"),
     _in_text("whole-numbers", sessions.Whole, "dtype"),
-    _in_decoder("batch-axis-squeezed", sessions.Squeezed, "shape ["),
+    _in_decoder(
+        "batch-axis-squeezed",
+        sessions.Squeezed,
+        "shape [",
+        also=("differs in axes of 1 alone",),
+    ),
     _in_decoder("empty-output", sessions.Empty, "shape ["),
     _in_text(
         "wrong-fusion",
