@@ -145,7 +145,7 @@ class Artifacts:
         """Return a pipeline's inputs and PyTorch's drawing; make missing ones."""
         drawn = keys.drawing_inputs(pipeline)
         with self.worker_pool.one_at_a_time(digest_value((drawn, asdict(device)))):
-            found = self._drawing(pipeline, device)
+            found = self._drawing(drawn, pipeline, device)
             if found is None:
                 result = self.worker_pool.job(
                     "torch",
@@ -160,15 +160,14 @@ class Artifacts:
                     need=drawing_need(pipeline, self.weights),
                 )
                 add_seconds("reference", result.wall_ns / 1e9)
-                found = self._drawing(pipeline, device)
+                found = self._drawing(drawn, pipeline, device)
         if found is None:
             raise lost(pipeline.name)
         return found
 
     def _drawing(
-        self, pipeline: Pipeline, device: Device
+        self, drawn: Mapping[str, object], pipeline: Pipeline, device: Device
     ) -> tuple[Entry, Entry] | None:
-        drawn = keys.drawing_inputs(pipeline)
         inputs = tasks.DRAWING_INPUTS.find(self.store, drawn)
         if inputs is None:
             return None
@@ -440,9 +439,10 @@ class Artifacts:
 
         """
         decides = arguments if decides is None else decides
-        digest = digest_value(stage.key(*decides))
+        key = stage.key(*decides)  # once, for it may read a converter's libraries
+        digest = digest_value(key)
         with self.worker_pool.one_at_a_time((stage.kind, digest)):
-            if stage.find(self.store, *decides) is None:
+            if self.store.find(stage.kind, key) is None:
                 result = self.worker_pool.job(
                     stage.host,
                     tasks.WORK,
@@ -454,7 +454,8 @@ class Artifacts:
                 )
                 if stage.seconds:
                     add_seconds(stage.seconds, result.wall_ns / 1e9)
-        return self.found(stage, *decides)
+        entry = stage.checked(self.store.find(stage.kind, key))
+        return _there(stage.kind, entry)
 
     def found(self, stage: Stage, *decides: object) -> Entry:
         """Return an entry that must be in the store.

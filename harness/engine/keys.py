@@ -127,10 +127,7 @@ def part(argument: object) -> object:
 
     Text, numbers, lists and mappings are their own part. Of everything else the part is
     what decides the result of a stage: contents and not places, settings and not names.
-
-    Raises:
-        SpecError: A key cannot have an argument of this type.
-
+    An argument of an unknown type is refused when the key is digested.
     """
     return argument
 
@@ -182,7 +179,7 @@ def _(argument: Runtime) -> object:
 
 @part.register
 def _(argument: Variant) -> object:
-    """Of a flag that names a file, the contents of the file count and not its name."""
+    """Where a flag names a file, the contents decide; the name does not."""
     files = {
         flag: f"{flag.partition('=')[0]}={digest_file(path)}"
         for flag, path in argument.files

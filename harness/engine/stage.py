@@ -54,7 +54,7 @@ class Stage:
         """Return the key of the entry that some arguments decide.
 
         Raises:
-            SpecError: Their number is not that of `takes`, or a key cannot have one.
+            SpecError: Their number is not that of `takes`.
 
         """
         if len(decides) != len(self.takes):

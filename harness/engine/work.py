@@ -25,11 +25,12 @@ def work(
             files that decide it were edited. Or the stage's task raised it.
 
     """
-    if digest_value(stage.key(*decides)) != digest:
+    key = stage.key(*decides)
+    if digest_value(key) != digest:
         raise lost(stage.kind)
 
     def build(folder: Path) -> Mapping[str, object]:
         notes: Mapping[str, object] | None = resolve(stage.task)(folder, *arguments)
         return notes or {}
 
-    stage.make(Store(root=root), build, *decides)
+    stage.checked(Store(root=root).make(stage.kind, key, build))
