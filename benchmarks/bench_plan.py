@@ -34,14 +34,6 @@ from pathlib import Path
 import figures
 import numpy as np
 
-from harness.commands.plan.place import JudgedFile, PlanSubject, place_of
-from harness.commands.plan.run import (
-    MOST_CONVERSIONS,
-    Found,
-    Planner,
-    planned_variant,
-)
-from harness.commands.plan.search import bits_of
 from harness.core.case import Variant
 from harness.core.errors import ParityError
 from harness.core.rounding import FLOAT
@@ -50,6 +42,14 @@ from harness.engine.engine import Engine
 from harness.engine.run import open_store
 from harness.judge.tolerance import Tolerance
 from harness.measure.trace import OUTPUT, open_trace
+from harness.plugins.plan.place import JudgedFile, PlanSubject, place_of
+from harness.plugins.plan.run import (
+    MOST_CONVERSIONS,
+    Found,
+    Planner,
+    planned_variant,
+)
+from harness.plugins.plan.search import bits_of
 from harness.recipes import recipe_module
 from harness.runtimes.pytorch.program import own_path
 from harness.suite.schema import Limits
@@ -406,7 +406,7 @@ def keep(
             "plans": plans,
         },
         rows=table(rows),
-        code=["commands/plan", "engine", "runtimes"],
+        code=["plugins/plan", "engine", "runtimes"],
     )
 
 

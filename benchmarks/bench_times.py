@@ -230,7 +230,7 @@ def keep(pairs: Sequence[Pair]) -> None:
         f"build, {alarms} were called a change; of longer times, seen were "
         + ", ".join(f"{share:.0%} at {factor:g} ×" for factor, share in seen.items()),
         values={"pairs": clean.total(), "alarms": alarms, "seen": seen},
-        code=["commands/bench", "core", "report/runs"],
+        code=["plugins/bench", "core", "report/runs"],
     )
 
 

@@ -20,7 +20,7 @@ import figures
 
 from harness.core.runtime import runtime
 from harness.engine.run import open_store
-from harness.report.card.form import digest, load_card
+from harness.plugins.card.form import digest, load_card
 from harness.suite.suite import load_suite
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -116,7 +116,7 @@ def main():
             "runtime; the first check compiles the comparison",
             measured="; ".join(words),
             values=rows,
-            code=["report/card", "measure"],
+            code=["plugins/card", "measure"],
         )
 
 

@@ -25,8 +25,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from harness.commands.bench.rounds import Bench
-from harness.commands.bench.timing import BenchPlan, Subject
 from harness.core.case import REFERENCE, Case
 from harness.core.errors import ParityError
 from harness.core.outcome import CANNOT_TELL
@@ -36,6 +34,8 @@ from harness.engine.engine import Engine
 from harness.engine.store import Store
 from harness.engine.worker_pool import WorkerPool
 from harness.measure.trace import OUTPUT, open_trace
+from harness.plugins.bench.rounds import Bench
+from harness.plugins.bench.timing import BenchPlan, Subject
 from harness.runtimes.candidate.candidate import output_rows
 from harness.runtimes.onnxruntime.doctor import newest_cuda
 from harness.suite.schema import Limits

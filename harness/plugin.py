@@ -15,17 +15,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_benchmark.fixture import BenchmarkFixture
-
-    from harness.commands.bench.pytest_items import BenchSession, Timed
     from harness.commands.pytest_session import ParitySession
     from harness.suite.shards import ShardCases
     from harness.suite.suite import Check
 
 _SESSION = pytest.StashKey["ParitySession"]()
-_BENCH: pytest.StashKey[BenchSession] = pytest.StashKey()
 _RUN_NAME = "parity_run"
 _REFUSED = "parity_refused"
 _SHARD = "parity_shard"
@@ -68,11 +62,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the markers, and refuse invalid options before anything runs."""
-    for marker in (
-        "parity: compares a deployed model with PyTorch; runs real runtimes",
-        "bench: measures time; run it on a quiet machine",
-    ):
-        config.addinivalue_line("markers", marker)
+    marker = "parity: compares a deployed model with PyTorch; runs real runtimes"
+    config.addinivalue_line("markers", marker)
     named = [config.getoption(f"parity_{name.replace('-', '_')}") for name in _CHECKED]
     if any(named):
         from harness.commands.pytest_session import settings_of
@@ -84,9 +75,6 @@ def pytest_configure(config: pytest.Config) -> None:
             "pytest-xdist waits for one case at a time; leave out -n."
         )
         raise pytest.UsageError(msg)
-    is_there = config.pluginmanager.hasplugin("benchmark")
-    benches = _Benches() if is_there else _NoBenches()
-    config.pluginmanager.register(benches, "parity-benches")
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Reports(config), "parity-reports")
         if "parity" in config.option.markexpr.split():
@@ -187,48 +175,6 @@ def pytest_runtestloop(session: pytest.Session) -> None:
 def parity(request: pytest.FixtureRequest) -> ParityCheck:
     """Require parity: ``parity.require(check)`` fails where the models diverge."""
     return ParityCheck(request)
-
-
-class _Benches:
-    """The fixture of benchmarks, which asks for pytest-benchmark's own.
-
-    pytest-benchmark finds its tests by the fixtures that they ask for when they are
-    collected: its options to skip them, or to run nothing else, look at no others.
-    """
-
-    @pytest.fixture
-    def parity_bench(
-        self, request: pytest.FixtureRequest, benchmark: BenchmarkFixture
-    ) -> Callable[[Timed], None]:
-        """Time a subject with pytest-benchmark: ``parity_bench(timed)``."""
-        return _timer(request, benchmark)
-
-
-class _NoBenches:
-    """The fixture of benchmarks where pytest-benchmark is not there; it says so."""
-
-    @pytest.fixture
-    def parity_bench(self, request: pytest.FixtureRequest) -> Callable[[Timed], None]:
-        """Fail with the package that is missing: ``parity_bench(timed)``."""
-        return _timer(request, None)
-
-
-def _timer(
-    request: pytest.FixtureRequest, benchmark: BenchmarkFixture | None
-) -> Callable[[Timed], None]:
-    from harness.commands.bench.pytest_items import BenchSession
-    from harness.commands.pytest_session import settings_of
-
-    config = request.config
-    if _BENCH not in config.stash:
-        config.stash[_BENCH] = BenchSession(config, settings_of(config))
-    session = config.stash[_BENCH]
-
-    def time(timed: Timed) -> None:
-        __tracebackhide__ = True
-        session.report(timed, benchmark)
-
-    return time
 
 
 class ParityCheck:
@@ -369,6 +315,3 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     parity_session = config.stash.get(_SESSION, None)
     if parity_session is not None:
         parity_session.close()
-    bench_session = config.stash.get(_BENCH, None)
-    if bench_session is not None:
-        bench_session.close()

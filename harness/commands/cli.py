@@ -6,6 +6,7 @@ Exit codes: 0 parity, 1 no parity, 2 could not tell (bad input or a failed stage
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import sys
 import traceback
@@ -17,20 +18,15 @@ from typing import Any
 import click
 
 from harness import __version__
-from harness.commands.bench.command import bench
-from harness.commands.card import card, verify
 from harness.commands.diff import diff
 from harness.commands.elsewhere import bundle, judge
 from harness.commands.explain.command import explain, repro
-from harness.commands.plan.command import plan
 from harness.commands.ranges import ranges
 from harness.commands.release.command import baseline, gate
 from harness.commands.run import run
-from harness.commands.setup import doctor, init
 from harness.commands.show import merge, nodes, report, show
 from harness.commands.store import store
 from harness.commands.target import target
-from harness.commands.tune.command import tune
 from harness.commands.versions import versions
 from harness.core.errors import ParityError
 from harness.core.outcome import CANNOT_TELL
@@ -41,7 +37,21 @@ from harness.core.stopping import stopped_by_signals
 from harness.core.text import NAME, one_line, shortened
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class Commands(click.Group):
+    """The commands of the core and those of plug-ins, which are added at first use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        _add_plugins()
+        return super().list_commands(ctx)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command; None if there is none of that name."""
+        _add_plugins()
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="parity")
 def cli() -> None:
     """Compare deployed models with PyTorch, and show where they first diverge.
@@ -51,14 +61,13 @@ def cli() -> None:
 
 
 for _command in (
-    *(run, show, report, merge, nodes, explain, repro, ranges, tune, plan, bench),
-    *(bundle, judge),
-    *(diff, baseline, gate, card, verify),
-    *(doctor, init, store, target, versions),
+    *(run, show, report, merge, nodes, explain, repro, ranges),
+    *(bundle, judge, diff, baseline, gate, store, target, versions),
 ):
     cli.add_command(_command)
 
 
+@functools.cache
 def _add_plugins() -> None:
     """Add the commands of plug-ins; what cannot be added is one line on the screen."""
     for one in added("commands"):
@@ -81,7 +90,6 @@ def main(argv: list[str] | None = None) -> int:
     code, text = CANNOT_TELL, ""
     try:
         with stopped_by_signals():
-            _add_plugins()
             code = call(args=argv, prog_name="parity", standalone_mode=False) or 0
     except ParityError as error:
         code, text = error.exit_code, one_line(f"parity: {error}")

@@ -7,6 +7,7 @@ holds plain data. The functions behind the names are imported when they are need
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
@@ -103,10 +104,8 @@ def _plugins() -> tuple[tuple[str, Plugin | None, str], ...]:
 
 @functools.cache
 def _loaded(plugin: str, name: str) -> Added:
-    # The site of the documentation reads the commands with click alone.
-    from harness.core.runtime import resolve
-
+    module, _, function = name.partition(":")
     try:
-        return Added(plugin, name, resolve(name))
+        return Added(plugin, name, getattr(importlib.import_module(module), function))
     except Exception as error:  # noqa: BLE001  # as above
         return Added(plugin, name, None, first_line(error))

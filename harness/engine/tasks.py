@@ -221,15 +221,6 @@ DRAWING_EFFECTS: Final = OUTPUT_EFFECTS.of(
 )
 """How far rounded weights of one role of a pipeline move its drawings."""
 
-OPEN_FILE: Final = "harness.commands.doctor.app:open_file"
-"""Opens a deployed file and runs nothing (the runtime's own host)."""
-
-TIME_TURN: Final = "harness.commands.bench.worker:time_turn"
-"""Times a component (its runtime's host) or a pipeline (`torch`) once."""
-
-CLOCK_OPERATORS: Final = "harness.commands.bench.worker:clock_operators"
-"""Times the operators of a deployed file (the runtime's own host)."""
-
 
 def graph_of(
     component: Component, settings: ExportSettings, group: Group

@@ -234,7 +234,7 @@ class CardFormat(Format):
         self.ship = self.work / "ship"
         shutil.copytree(self.healthy.file("ship"), self.ship)
         (self.work / "empty").mkdir()
-        from harness.report.card import verify
+        from harness.plugins.card import verify
 
         del verify
         self.change(Random("first"))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.engine.store import Store
-from harness.report.card.form import digest, load_card
+from harness.plugins.card.form import digest, load_card
 from tests.places import EXPORTED
 from tests.plugin.project import write_project
 

@@ -384,7 +384,7 @@ def _quicken() -> None:
 
     import jinja2
 
-    from harness.commands.init import write
+    from harness.plugins.start.init import write
 
     gzip.compress = partial(gzip.compress, compresslevel=1)
     write.schemas = cache(write.schemas)

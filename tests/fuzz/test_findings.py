@@ -18,7 +18,7 @@ from random import Random
 import pytest
 
 from harness.core.errors import ParityError
-from harness.report.card import verify
+from harness.plugins.card import verify
 from tests.fuzz import agents, formats, loop, models
 from tests.fuzz.loop import Trouble, check_shown
 from tests.watch import watched

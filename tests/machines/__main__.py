@@ -24,7 +24,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Self
 
-from harness.commands.init.write import write_suite
 from harness.core.case import GIVEN, Case, Group, sample_groups
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
@@ -39,6 +38,7 @@ from harness.engine.run import open_store
 from harness.engine.store import Store
 from harness.engine.worker_pool import WorkerPool
 from harness.measure.trace import VALUES
+from harness.plugins.start.init.write import write_suite
 from harness.suite.judge import Judge
 from harness.suite.suite import Suite, load_suite
 from tests.faults.elsewhere import BY_INIT, note_clean

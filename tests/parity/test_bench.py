@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.commands.bench.pytest_items import benches
+from harness.plugins.bench.pytest_items import benches
 from harness.suite.suite import load_suite
 from tests.places import FIXTURES
 

@@ -5,11 +5,11 @@ One engine plans them all: a command for each would start its processes anew.
 
 import pytest
 
-from harness.commands.plan.command import bound_of
-from harness.commands.plan.place import place_of
-from harness.commands.plan.run import Planner
 from harness.commands.progress import shown_engine
 from harness.core.rounding import HALF
+from harness.plugins.plan.command import bound_of
+from harness.plugins.plan.place import place_of
+from harness.plugins.plan.run import Planner
 from harness.suite.suite import load_suite
 from tests.plugin.planted import BOUND, write_planted
 

@@ -7,7 +7,7 @@ runtime, and a pipeline's cases compare exactly this.
 import json
 import shutil
 
-from harness.commands.init.write import TEST_FILE
+from harness.plugins.start.init.write import TEST_FILE
 from tests.places import DIGITS
 from tests.plugin.project import Project
 

@@ -20,9 +20,9 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from harness.commands.cli import main
-from harness.commands.init.write import TEST_FILE
 from harness.core.environment import environment
 from harness.engine.keys import checkpoint_digest
+from harness.plugins.start.init.write import TEST_FILE
 
 CONFIG = {
     "_class_name": "AutoencoderKL",

@@ -9,7 +9,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from harness.report.card.form import ARRAYS, CARD, _digest_of, digest, load_card
+from harness.plugins.card.form import ARRAYS, CARD, _digest_of, digest, load_card
 from tests.bombs import add_zeros, measured, npy
 from tests.plugin.project import MAKING, PARITY, parity_without
 

@@ -8,6 +8,7 @@ import pytest
 
 from harness.commands.cli import cli
 from harness.engine.run_folder import SCHEMA
+from tests.commands import below
 from tests.plugin.project import CASES, Project, called, write_project
 
 
@@ -206,8 +207,8 @@ def test_store_lists_verifies_and_clears(store, tmp_path):
 def every(command, words=()):
     """Yield the words of a command and of those below it."""
     yield words
-    for name, below in getattr(command, "commands", {}).items():
-        yield from every(below, (*words, name))
+    for name, one in below(command).items():
+        yield from every(one, (*words, name))
 
 
 @pytest.mark.parametrize(

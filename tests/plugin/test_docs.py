@@ -20,6 +20,7 @@ from harness.judge.known_gaps import load_gaps
 from harness.judge.policy import Policy
 from harness.plugin import _OPTIONS
 from harness.suite import schema
+from tests.commands import below
 from tests.places import ROOT
 
 DOCS = ROOT / "docs"
@@ -58,7 +59,7 @@ def parse(words, *, mentioned=False):
     """
     command, rest = cli, words[1:]
     while isinstance(command, click.Group) and (rest or not mentioned):
-        command, rest = command.commands[rest[0]], rest[1:]
+        command, rest = below(command)[rest[0]], rest[1:]
     if rest or not mentioned:
         command.make_context(" ".join(words), rest)
 
@@ -67,8 +68,8 @@ def options(command):
     """Yield the options of a command and of those below it."""
     for parameter in command.params:
         yield from parameter.opts
-    for below in getattr(command, "commands", {}).values():
-        yield from options(below)
+    for one in below(command).values():
+        yield from options(one)
 
 
 def unknown(text):

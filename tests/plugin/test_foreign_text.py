@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.commands.init.write import TEST_FILE
+from harness.plugins.start.init.write import TEST_FILE
 from tests.plugin.planted import write_planted
 from tests.plugin.project import Project
 from tests.unit.report.test_foreign_text import FORGED, HOSTILE, check_plain

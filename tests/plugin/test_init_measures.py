@@ -9,7 +9,7 @@ from unittest.mock import patch
 import pytest
 
 from harness.commands.cli import main
-from harness.commands.init.measure import measure
+from harness.plugins.start.init.measure import measure
 from tests.places import DIGITS
 
 pytestmark = pytest.mark.slow

@@ -5,7 +5,7 @@ import tomllib
 
 import pytest
 
-from harness.commands.plan.place import FEW, MANY, place_of
+from harness.plugins.plan.place import FEW, MANY, place_of
 from harness.suite.suite import load_suite
 from tests.places import FIXTURES
 from tests.plugin.drawing import STEPS, write_drawing

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.commands.plan.command import _bench
 from harness.core.errors import SuiteError
+from harness.plugins.plan.command import _bench
 from harness.suite.suite import load_suite
 from tests.plugin.planted import BOUND, write_planted
 from tests.plugin.project import called, files_in

@@ -6,10 +6,10 @@ from copy import deepcopy
 import jsonschema
 import pytest
 
-from harness.commands.bench.record import benchmarks
-from harness.commands.bench.timing import Round, Subject, Timing
 from harness.core.environment import environment
 from harness.engine.run_folder import SCHEMA
+from harness.plugins.bench.record import benchmarks
+from harness.plugins.bench.timing import Round, Subject, Timing
 from harness.suite.suite import load_suite
 from tests.places import DIGITS, ROOT
 

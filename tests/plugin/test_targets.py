@@ -11,8 +11,8 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from harness.commands.doctor.examine import Status
-from harness.commands.doctor.targets import check_targets
+from harness.plugins.start.doctor.examine import Status
+from harness.plugins.start.doctor.targets import check_targets
 from tests.plugin.project import CASES, LIMIT_S
 
 pytestmark = pytest.mark.slow

@@ -9,10 +9,6 @@ from multiprocessing import get_context
 
 import pytest
 
-from harness.commands.tune import measure
-from harness.commands.tune.measure import tune, tune_on
-from harness.commands.tune.record import Effort
-from harness.commands.tune.worst import worst_inputs_text
 from harness.core.outcome import Outcome
 from harness.core.pipeline import MIXED
 from harness.core.record import Failure
@@ -21,6 +17,10 @@ from harness.engine.cluster import Place
 from harness.engine.engine import Engine
 from harness.engine.export_files import MODEL
 from harness.engine.store import Store
+from harness.plugins.tune import measure
+from harness.plugins.tune.measure import tune, tune_on
+from harness.plugins.tune.record import Effort
+from harness.plugins.tune.worst import worst_inputs_text
 from harness.suite.schema import Limits
 from harness.suite.suite import load_suite
 from tests.places import ROOT

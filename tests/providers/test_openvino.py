@@ -7,11 +7,11 @@ import onnx
 import pytest
 from onnx import helper
 
-from harness.commands.doctor.examine import Status
-from harness.commands.doctor.targets import check_targets
 from harness.core.case import Device, Target
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
+from harness.plugins.start.doctor.examine import Status
+from harness.plugins.start.doctor.targets import check_targets
 from harness.runtimes.onnxruntime.session import open_session
 from tests.plugin.project import SUITE, TOLERANCES, write_project
 

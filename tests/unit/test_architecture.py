@@ -18,7 +18,7 @@ MAX_LINES = 600
 # Lowest first. A module imports from its own package and from those before it.
 PACKAGES = (
     *("core", "measure", "judge", "recipes", "suite", "engine", "runtimes", "report"),
-    "commands",
+    *("commands", "plugins"),
 )
 # These stand beside the packages, above all of them.
 ABOVE = ("plugin", "strategies", "__main__")
@@ -26,10 +26,16 @@ ABOVE = ("plugin", "strategies", "__main__")
 # Who may import what is heavy, at the top of the file or in a function.
 HOMES = {
     "numpy": (
-        *("measure.*", "recipes", "recipes.*", "runtimes.*", "commands.doctor.child"),
-        *("commands.explain.*", "commands.tune.draws", "commands.bench.*"),
-        "commands.plan.search",
-        "report.card.*",  # a card has arrays
+        *(
+            "measure.*",
+            "recipes",
+            "recipes.*",
+            "runtimes.*",
+            "plugins.start.doctor.child",
+        ),
+        *("commands.explain.*", "plugins.tune.draws", "plugins.bench.*"),
+        "plugins.plan.search",
+        "plugins.card.*",  # a card has arrays
         "strategies",
     ),
     "hypothesis": ("strategies",),
@@ -39,12 +45,12 @@ HOMES = {
         *("runtimes.graph.check", "runtimes.graph.module_settings"),
         "runtimes.graph.weight_causes",
         "runtimes.diffusion.*",
-        *("commands.doctor.child", "commands.bench.torch_module"),
+        *("plugins.start.doctor.child", "plugins.bench.torch_module"),
     ),
     "onnx": (
         "core.onnx_header",
         *("runtimes.pytorch.export", "runtimes.graph.*", "runtimes.foreign.*"),
-        *("runtimes.onnxruntime.*", "runtimes.mnn.*", "commands.doctor.child"),
+        *("runtimes.onnxruntime.*", "runtimes.mnn.*", "plugins.start.doctor.child"),
     ),
     "onnx_ir": ("runtimes.pytorch.*", "runtimes.graph.check", "runtimes.foreign.*"),
     "onnxscript": ("runtimes.pytorch.translation",),  # torch.onnx imports the rest
@@ -52,8 +58,8 @@ HOMES = {
     "MNN": ("runtimes.mnn.*",),
     "cv2": ("runtimes.diffusion.hints", "measure.pictures"),
     "skimage": ("measure.pictures",),
-    "jinja2": ("report.html.*", "commands.init.render"),
-    "plotly": ("report.html.*",),
+    "jinja2": ("report.html.*", "plugins.start.init.render"),
+    "plotly": ("report.html.*", "plugins.bench.section", "plugins.plan.page"),
     "flip_evaluator": ("measure.pictures",),
     "diffusers": ("recipes.*", "runtimes.diffusion.*"),
     "transformers": ("recipes.*", "runtimes.diffusion.metrics"),
@@ -61,11 +67,14 @@ HOMES = {
 
 # Here a framework is imported only inside the function that needs it: reading a suite,
 # asking for help or starting pytest must not load one.
-LATE = ("core.onnx_header", "recipes.*", "commands.*", "runtimes.mnn.convert", "plugin")
+LATE = (
+    *("core.onnx_header", "recipes.*", "commands.*", "plugins.*"),
+    *("runtimes.mnn.convert", "plugin"),
+)
 # Only worker processes import these.
 NOT_LATE = (
-    *("recipes.inputs", "recipes.varied", "commands.bench.torch_module"),
-    "commands.tune.draws",
+    *("recipes.inputs", "recipes.varied", "plugins.bench.torch_module"),
+    "plugins.tune.draws",
 )
 
 
@@ -153,6 +162,18 @@ def test_every_module_stands_in_one_of_the_packages():
 @pytest.mark.parametrize("module", MODULES)
 def test_a_module_imports_only_lower_packages(module):
     assert upward(module, read(module)) == []
+
+
+@pytest.mark.parametrize(
+    "module", [name for name in MODULES if not name.startswith("plugins")]
+)
+def test_the_core_names_no_plug_in(module):
+    held = [
+        node.value for node in ast.walk(read(module)) if isinstance(node, ast.Constant)
+    ]
+
+    assert [n for n in own_imports(read(module)) if n.startswith("plugins")] == []
+    assert [text for text in held if "harness.plugins." in str(text)] == []
 
 
 def test_imports_form_no_circle_and_chains_of_sixteen_modules_at_most():

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from harness.commands.doctor.child import ask_child
 from harness.core.program import ended
 from harness.engine.host import Host
+from harness.plugins.start.doctor.child import ask_child
 
 NAMES = ("numpy", "click", "json", "msgspec", "readline", "sitecustomize")
 PLANTED = """

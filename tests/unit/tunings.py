@@ -1,7 +1,7 @@
 """Tunings made by hand, in the form in which a measuring process returns them."""
 
-from harness.commands.tune.record import CaseTuning, Effort, TriedInput, Tuning
 from harness.core.case import Sample
+from harness.plugins.tune.record import CaseTuning, Effort, TriedInput, Tuning
 from harness.suite.judge import Judge
 from tests.unit import reports
 

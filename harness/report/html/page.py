@@ -33,7 +33,6 @@ from harness.report.html.overview import (
     since_table,
 )
 from harness.report.html.section import Section
-from harness.report.html.speed import speeds
 from harness.report.html.subject import SubjectSection, subjects
 from harness.report.html.table import HtmlTable
 from harness.report.run_diff import notes, totals
@@ -45,10 +44,10 @@ if TYPE_CHECKING:
 
 Part = TypeVar("Part")
 
-SECTIONS: tuple[Callable[[RunFacts], Iterable[Section]], ...] = (
-    *(cases, subjects, speeds, environment),
-)
-"""Functions of the sections, in the page's order; without data each yields none."""
+SECTIONS: tuple[Callable[[RunFacts], Iterable[Section]], ...] = (cases, subjects)
+"""Functions of the first sections, in the page's order; without data each yields none.
+
+Then come the sections of plug-ins, and the environment is the last."""
 
 MOST_BYTES = 550_000
 """Characters of all pictures together; with its scripts the page stays below 3 MB."""
@@ -103,6 +102,7 @@ def page_of(facts: RunFacts) -> Page:
     """Return the page of a run, with its sections folded."""
     sections = [section for make in SECTIONS for section in make(facts)]
     sections += _of_plugins(facts)
+    sections += environment(facts)
     cards = list(_are(sections, SubjectSection))
     failures = failures_of(facts)
     return Page(

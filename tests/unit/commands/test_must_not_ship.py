@@ -2,8 +2,8 @@
 
 import pytest
 
-from harness.report.card.form import FORMAT, Card, CardCase
-from harness.report.card.make import _lines, must_not_ship
+from harness.plugins.card.form import FORMAT, Card, CardCase
+from harness.plugins.card.make import _lines, must_not_ship
 
 
 def card(code, checkpoint="a/b", **cases):

@@ -8,9 +8,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from harness.commands.init.write import write_suite
 from harness.core.errors import SuiteError
 from harness.core.onnx_header import read_header
+from harness.plugins.start.init.write import write_suite
 from harness.suite.suite import load_suite
 from tests.plugin.project import called
 

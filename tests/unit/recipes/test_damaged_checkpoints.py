@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from harness.commands.init.write import write_suite
 from harness.core.errors import ParityError
+from harness.plugins.start.init.write import write_suite
 from tests.places import DIGITS
 from tests.plugin.project import called
 from tests.unit.encoders import write_encoder

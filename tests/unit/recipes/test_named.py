@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.commands.init.write import write_suite
 from harness.core.case import Source
 from harness.core.errors import SuiteError
+from harness.plugins.start.init.write import write_suite
 from harness.recipes.named import check_named
 from harness.recipes.tokenizer import load_tokenizer
 from harness.suite.suite import load_suite

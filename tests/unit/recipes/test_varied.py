@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.commands.tune.draws import independent
 from harness.core.case import VARIED, Sample
 from harness.core.errors import SpecError
 from harness.engine.tasks import INPUTS
+from harness.plugins.tune.draws import independent
 from harness.recipes import describe, discover
 from harness.recipes.inputs import draw
 from harness.recipes.varied import parameters_of

@@ -1,9 +1,9 @@
-"""`harness.report.html.plan`: the content of a plan's page, from its record."""
+"""`harness.plugins.plan.page`: the content of a plan's page, from its record."""
 
 import pytest
 
-from harness.report.html.plan import page_of_plan, plan_page
-from harness.report.plans import why
+from harness.plugins.plan.page import page_of_plan, plan_page
+from harness.plugins.plan.text import why
 from tests.unit import browser as chromiums
 from tests.unit.found import cells
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from harness.measure.compare import compare
+from harness.plugins.bench.section import Way, front, speeds
 from harness.report.html.charts import LEAST
 from harness.report.html.page import page_of
-from harness.report.html.speed import Way, front, speeds
 from tests.unit.found import cells, found_in
 from tests.unit.reports import output, record
 

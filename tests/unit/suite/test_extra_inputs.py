@@ -4,8 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from harness.commands.tune.record import TriedInput
-from harness.commands.tune.worst import kept, pruned_text, worst_inputs_text
 from harness.core.case import (
     VARIED,
     Case,
@@ -17,6 +15,8 @@ from harness.core.case import (
 from harness.core.errors import SuiteError
 from harness.core.outcome import Outcome
 from harness.judge.known_gaps import Gap
+from harness.plugins.tune.record import TriedInput
+from harness.plugins.tune.worst import kept, pruned_text, worst_inputs_text
 from harness.suite.extra_inputs import (
     load_worst_inputs,
     unknown_cases,

@@ -2,10 +2,10 @@
 
 import pytest
 
-from harness.commands.tune.prune import prune
 from harness.core.errors import SuiteError
 from harness.core.settings import Settings
 from harness.core.text import Line
+from harness.plugins.tune.prune import prune
 from harness.suite.judge import Judge
 from harness.suite.suite import load_suite
 from tests.places import DIGITS

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from harness.commands.init.write import write_suite
 from harness.core.case import GIVEN, Source
+from harness.plugins.start.init.write import write_suite
 from harness.recipes import describe
 from harness.recipes.stand_ins import drawn_with, stand_ins
 from harness.report.summary import stand_in_words

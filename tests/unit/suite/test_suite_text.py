@@ -2,10 +2,10 @@
 
 import pytest
 
-from harness.commands.init.write import write_suite
 from harness.core.case import VARIED, Sample
 from harness.core.errors import SuiteError
 from harness.judge.policy import Policy
+from harness.plugins.start.init.write import write_suite
 from harness.recipes.inputs import draw
 from harness.recipes.varied import parameters_of
 from harness.suite.suite import load_suite

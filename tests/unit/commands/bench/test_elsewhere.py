@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from harness.commands.bench.elsewhere import BenchElsewhere
-from harness.commands.bench.timing import BenchPlan, subjects_of
 from harness.core.errors import ParityError, StageError
 from harness.core.outcome import Outcome
 from harness.engine.cluster import Place
+from harness.plugins.bench.elsewhere import BenchElsewhere
+from harness.plugins.bench.timing import BenchPlan, subjects_of
 from harness.suite.suite import load_suite
 from tests.places import FIXTURES
 

@@ -4,11 +4,11 @@ import time
 
 import pytest
 
-from harness.commands.bench.pytest_items import Served
-from harness.commands.bench.timing import BenchPlan
-from harness.commands.bench.worker import timed_runs
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
+from harness.plugins.bench.pytest_items import Served
+from harness.plugins.bench.timing import BenchPlan
+from harness.plugins.bench.worker import timed_runs
 
 WARMUPS = 2
 

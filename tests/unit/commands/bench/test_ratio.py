@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from harness.commands.bench.ratio import Pace, ratio_of
+from harness.plugins.bench.ratio import Pace, ratio_of
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,16 @@ from dataclasses import replace
 
 from click.testing import CliRunner
 
-from harness.commands.bench.command import bench
-from harness.commands.bench.record import (
+from harness.core.case import AT, Case, Target
+from harness.core.environment import environment
+from harness.plugins.bench.command import bench
+from harness.plugins.bench.record import (
     DETAIL,
     benchmarks,
     merged,
     write_detail,
 )
-from harness.commands.bench.timing import (
+from harness.plugins.bench.timing import (
     BenchPlan,
     Round,
     Subject,
@@ -20,8 +22,6 @@ from harness.commands.bench.timing import (
     subjects_of,
     timed_cases,
 )
-from harness.core.case import AT, Case, Target
-from harness.core.environment import environment
 from harness.suite.suite import load_suite
 from tests.places import FIXTURES
 

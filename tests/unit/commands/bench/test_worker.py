@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from harness.commands.bench import worker
-from harness.commands.bench.timing import BenchPlan
-from harness.commands.bench.worker import timed_runs
 from harness.core.environment import core_count
+from harness.plugins.bench import worker
+from harness.plugins.bench.timing import BenchPlan
+from harness.plugins.bench.worker import timed_runs
 from harness.report.runs.times import is_disturbed
 from tests.busy import busy_neighbours
 

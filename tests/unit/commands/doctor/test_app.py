@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from harness.commands.doctor.app import check_app
 from harness.core.errors import ParityError
+from harness.plugins.start.doctor.app import check_app
 from harness.suite.suite import load_suite
 from tests.unit.suite.pipelines import UNET
 

@@ -14,11 +14,11 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from harness.commands.doctor import examine as doctor
-from harness.commands.doctor.child import LIMIT_S, Answer, ask_child
-from harness.commands.doctor.examine import Finding, Status, exit_code, render
 from harness.core.environment import packages
 from harness.core.runtime import runtime, runtimes
+from harness.plugins.start.doctor import examine as doctor
+from harness.plugins.start.doctor.child import LIMIT_S, Answer, ask_child
+from harness.plugins.start.doctor.examine import Finding, Status, exit_code, render
 from harness.runtimes.onnxruntime.doctor import cuda_remedy
 from tests.places import ROOT
 
@@ -238,7 +238,7 @@ def test_a_store_that_cannot_be_written_fails(monkeypatch, tmp_path):
     ],
 )
 def test_a_child_that_dies_says_how(line, ended, monkeypatch):
-    monkeypatch.setattr("harness.commands.doctor.child._CHILD", line)
+    monkeypatch.setattr("harness.plugins.start.doctor.child._CHILD", line)
     answer = ask_child("load", "onnx", timeout_s=1.0)
 
     assert answer.ended.startswith(ended)
@@ -247,7 +247,7 @@ def test_a_child_that_dies_says_how(line, ended, monkeypatch):
 
 def test_what_a_child_prints_is_kept_apart_from_its_answer(monkeypatch):
     line = "print('chatter'); open('answer.json', 'w').write('{\"a\": 1}')"
-    monkeypatch.setattr("harness.commands.doctor.child._CHILD", line)
+    monkeypatch.setattr("harness.plugins.start.doctor.child._CHILD", line)
 
     assert ask_child("load", "onnx").facts == {"a": 1}
 

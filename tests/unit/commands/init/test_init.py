@@ -14,14 +14,14 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForQuestionAnswering
 
-from harness.commands.init.render import first_runtimes
-from harness.commands.init.write import write_suite
 from harness.core.errors import ParityError, SuiteError
 from harness.core.onnx_header import computes_in
 from harness.core.runtime import runtimes
 from harness.core.settings import Settings
 from harness.judge.policy import Policy
 from harness.judge.tolerance import first_tiers
+from harness.plugins.start.init.render import first_runtimes
+from harness.plugins.start.init.write import write_suite
 from harness.recipes import recipe_module
 from harness.recipes.inputs import draw
 from harness.recipes.text.sample_texts import QUESTIONS

@@ -2,8 +2,9 @@
 
 import pytest
 
-from harness.commands.init import measure as module
-from harness.commands.init.measure import (
+from harness.core.settings import Settings
+from harness.plugins.start.init import measure as module
+from harness.plugins.start.init.measure import (
     SAFE,
     _choice,
     _lines,
@@ -11,9 +12,8 @@ from harness.commands.init.measure import (
     measure,
     measure_into,
 )
-from harness.commands.init.render import no_variant
-from harness.commands.init.write import write_suite
-from harness.core.settings import Settings
+from harness.plugins.start.init.render import no_variant
+from harness.plugins.start.init.write import write_suite
 from harness.suite.judge import Judge
 from harness.suite.suite import load_suite
 from tests.places import DIGITS, FIXTURES

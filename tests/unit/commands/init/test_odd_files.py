@@ -4,8 +4,8 @@ import onnx
 import onnx.parser
 import pytest
 
-from harness.commands.init.write import write_suite
 from harness.core.errors import SuiteError
+from harness.plugins.start.init.write import write_suite
 from harness.recipes.inputs import draw
 from harness.suite.suite import load_suite
 

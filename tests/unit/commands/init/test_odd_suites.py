@@ -8,9 +8,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from harness.commands.init.render import key, quoted
-from harness.commands.init.write import write_suite
 from harness.core.errors import SuiteError
+from harness.plugins.start.init.render import key, quoted
+from harness.plugins.start.init.write import write_suite
 from harness.suite.suite import load_suite
 from tests.places import DIGITS, ODD_NAMES
 
@@ -99,7 +99,7 @@ def test_a_class_that_a_comment_names_does_not_end_the_comment(tmp_path):
 def test_a_suite_that_its_reader_refuses_is_not_written(tmp_path, monkeypatch):
     save(tmp_path / "model.onnx", ["batch"])
     # No file makes it write such a size, so this stands for a fault of its own.
-    monkeypatch.setattr("harness.commands.init.onnx_files._size", lambda _: 0)
+    monkeypatch.setattr("harness.plugins.start.init.onnx_files._size", lambda _: 0)
 
     with pytest.raises(SuiteError, match=r"No suite of .* can be written"):
         write_suite(tmp_path, tmp_path / "suite")

@@ -1,4 +1,4 @@
-"""`harness.commands.plan.search`: the fewest bytes within the limits."""
+"""`harness.plugins.plan.search`: the fewest bytes within the limits."""
 
 from dataclasses import replace
 from itertools import product
@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from harness.commands.plan.search import (
+from harness.plugins.plan.search import (
     Layer,
     bits_of,
     choose,

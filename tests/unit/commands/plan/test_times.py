@@ -1,10 +1,10 @@
-"""`harness.commands.plan.times`: a plan is fast if it is faster than what holds too."""
+"""`harness.plugins.plan.times`: a plan is fast if it is faster than what holds too."""
 
 import pytest
 
-from harness.commands.bench.ratio import ratio_of
-from harness.commands.plan.search import Layer
-from harness.commands.plan.times import PlanTimes, priced, time_lines
+from harness.plugins.bench.ratio import ratio_of
+from harness.plugins.plan.search import Layer
+from harness.plugins.plan.times import PlanTimes, priced, time_lines
 
 FASTER = ratio_of([0.8, 0.7, 0.8, 0.9, 0.8, 0.8])
 SAME = ratio_of([0.8, 1.1, 1.0, 0.9, 1.0, 1.2])

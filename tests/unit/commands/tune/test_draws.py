@@ -6,19 +6,19 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from harness.commands.tune.draws import (
+from harness.core.case import VARIED
+from harness.core.errors import SuiteError
+from harness.core.pipeline import PipelineCase
+from harness.core.settings import Settings
+from harness.plugins.tune.draws import (
     REALISTIC,
     drawn_pairs,
     independent,
     sample_of,
     shapes_of,
 )
-from harness.commands.tune.record import Effort
-from harness.commands.tune.run import run_tuning
-from harness.core.case import VARIED
-from harness.core.errors import SuiteError
-from harness.core.pipeline import PipelineCase
-from harness.core.settings import Settings
+from harness.plugins.tune.record import Effort
+from harness.plugins.tune.run import run_tuning
 from harness.recipes import describe
 from harness.recipes.varied import InputParameter
 from harness.suite.suite import load_suite

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.commands.tune.edit import edit
-from harness.commands.tune.headroom import Headroom
-from harness.commands.tune.proposal import propose
 from harness.core.errors import ParityError, SuiteError
 from harness.judge.policy import Policy
+from harness.plugins.tune.edit import edit
+from harness.plugins.tune.headroom import Headroom
+from harness.plugins.tune.proposal import propose
 from tests.unit.reports import output, row
 from tests.unit.tunings import case_of, judge_of, tuning_of
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from msgspec.structs import replace
 
-from harness.commands.tune.headroom import Headroom, fits, is_sound, needed, worse
 from harness.core.comparison import RTOL_GRID, to_columns
 from harness.core.errors import SpecError
 from harness.core.record_form import from_columns
@@ -18,6 +17,7 @@ from harness.judge.tolerance import Tolerance
 from harness.judge.value import judge
 from harness.measure.compare import compare
 from harness.measure.pictures import compare_pictures
+from harness.plugins.tune.headroom import Headroom, fits, is_sound, needed, worse
 
 
 @st.composite

@@ -5,15 +5,15 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from harness.commands.tune.headroom import Headroom
-from harness.commands.tune.proposal import propose, tightest
-from harness.commands.tune.record import TriedInput
 from harness.core.outcome import Outcome
 from harness.core.pipeline import IMAGE
 from harness.judge.known_gaps import Gap
 from harness.judge.policy import Rule
 from harness.judge.tolerance import TIERS, Tolerance
 from harness.measure.metrics import METRIC
+from harness.plugins.tune.headroom import Headroom
+from harness.plugins.tune.proposal import propose, tightest
+from harness.plugins.tune.record import TriedInput
 from tests.unit.commands.tune.test_headroom import picture
 from tests.unit.reports import output, row
 from tests.unit.tunings import case_of, judge_of, sample, tuning_of

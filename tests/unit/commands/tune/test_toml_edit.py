@@ -4,9 +4,9 @@ import tomllib
 
 import pytest
 
-from harness.commands.tune.edit import bounds_of
-from harness.commands.tune.toml_edit import MARK, TableChange, changed
 from harness.core.errors import SuiteError
+from harness.plugins.tune.edit import bounds_of
+from harness.plugins.tune.toml_edit import MARK, TableChange, changed
 
 TEXT = """\
 # The user's own words.

@@ -6,9 +6,9 @@ import shutil
 
 import pytest
 
-from harness.commands.tune.record import save_tuning
 from harness.core.received import unpacked
 from harness.engine.run_folder import load_report
+from harness.plugins.tune.record import save_tuning
 from harness.report.explained import EXPLANATIONS, Explained
 from harness.report.runs.baseline import load_baseline
 from tests.places import ROOT

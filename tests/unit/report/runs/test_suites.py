@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from harness.commands.tune.record import save_tuning
 from harness.engine.run_folder import load_report
+from harness.plugins.tune.record import save_tuning
 from harness.report.runs.suites import suites_for
 from tests.unit.finished import ID, TOLERANCES, called, run_in, suite_in, told_of
 from tests.unit.reports import CASE, output

@@ -8,7 +8,6 @@ import pytest
 from onnx import helper, numpy_helper
 
 from harness.commands.explain.explain import explain
-from harness.commands.init.write import write_suite
 from harness.core.case import ANOTHER_FILE
 from harness.core.errors import ParityError, SuiteError
 from harness.core.outcome import Outcome
@@ -16,6 +15,7 @@ from harness.core.record import LAYERS, OUTPUTS
 from harness.core.settings import Settings
 from harness.engine.engine import Engine
 from harness.engine.store import Store
+from harness.plugins.start.init.write import write_suite
 from harness.suite.judge import Judge
 from harness.suite.suite import load_suite
 from tests.places import DIGITS

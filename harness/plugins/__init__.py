@@ -1,0 +1,1 @@
+"""Capabilities beside the core; each declares a `harness.core.plugins.Plugin`."""

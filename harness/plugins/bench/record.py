@@ -1,0 +1,197 @@
+"""Write times to the disk: beside a run's report, and into the report."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harness.core.environment import environment
+from harness.core.errors import SuiteError
+from harness.core.private import public_values
+from harness.core.received import decode, read_json
+from harness.core.text import few
+from harness.core.whole_file import write_whole, writing
+from harness.engine.report_form import ReportForm
+from harness.engine.run import files_of, path_of
+from harness.engine.run_folder import (
+    LAST,
+    REPORT,
+    RunFolder,
+    compact,
+    find_run,
+    read_report,
+    refuse_damaged,
+)
+from harness.plugins.bench.timing import BenchPlan, Timing
+from harness.suite.suite import Suite
+
+DETAIL = "bench.json"
+METRIC = "latency_ms"
+
+
+def keep(
+    suite: Suite, runs: Path, timings: Sequence[Timing], plan: BenchPlan
+) -> tuple[Path, str]:
+    """Write the timings; add them to the newest run, if it is of the same files here.
+
+    The result is the folder, and the reason why no run's report has the times now; the
+    reason is empty if a report has them.
+
+    Raises:
+        ParityError: The folder cannot be written to.
+
+    """
+    try:
+        report = find_run(runs, LAST)
+        why = _unfit(read_report(report), suite, timings)
+    except SuiteError:
+        why = f"there is no run under {runs} that can be read"
+    if why:
+        report = RunFolder.create(runs, datetime.now().astimezone()).path / REPORT
+    folder = report.parent
+    with writing(folder, "give another with --runs"):
+        write_detail(folder, suite, timings, plan)
+        if not why:
+            # All other facts stay as they are, also those that this version ignores.
+            data = read_json(report, dict[str, msgspec.Raw])
+            there = decode(bytes(data.pop("benchmarks", b"[]")), list[Any])
+            write_whole(report, compact(data | {"benchmarks": merged(there, timings)}))
+    return folder, why
+
+
+def merged(there: Sequence[Any], timings: Sequence[Timing]) -> list[dict[str, Any]]:
+    """Return a report's benchmarks, where new ones replace those of the same subject.
+
+    A subject that failed has no row, and its earlier row is removed.
+    """
+    again = {(timing.subject.id, METRIC) for timing in timings}
+    kept = [one for one in there if (one["case"], one["metric"]) not in again]
+    return [*kept, *benchmarks(timings)]
+
+
+def benchmarks(timings: Sequence[Timing]) -> Iterator[dict[str, Any]]:
+    """Yield the report entries of all timings that did not fail.
+
+    Each entry gives its time as a share of PyTorch eager's, if that was timed in the
+    same rounds.
+    """
+    eager = {
+        timing.subject.case.subject: timing
+        for timing in timings
+        if timing.subject.is_eager
+    }
+    for timing in timings:
+        if timing.rounds:
+            yield _entry(timing, eager.get(timing.subject.case.subject))
+
+
+def _entry(timing: Timing, eager: Timing | None) -> dict[str, Any]:
+    rounds, beside = timing.rounds, eager.medians_s if eager else ()
+    where = timing.environment
+    # A share of PyTorch's time is only as reliable as the two times.
+    withheld = [_withheld(timing), _withheld(eager) if eager else None]
+    known = [share for share in withheld if share is not None]
+    return {
+        "case": timing.subject.id,
+        "metric": METRIC,
+        "runs": [round(run * 1e3, 6) for one in rounds for run in one.runs_s],
+        "rounds": [round(median * 1e3, 6) for median in timing.medians_s],
+        "over_pytorch": [
+            round(own / other, 6)
+            for own, other in zip(timing.medians_s, beside, strict=False)
+        ],
+        "threads": timing.subject.device.threads,
+        "load_ms": round(statistics.median(one.load_s for one in rounds) * 1e3, 6),
+        # The slowest round, because a cache may serve the later ones.
+        "first_run_ms": round(max(one.first_s for one in rounds) * 1e3, 6),
+        "size_bytes": rounds[0].size_bytes,
+        "memory_bytes": max(one.peak_bytes - one.base_bytes for one in rounds),
+        "cores": round(statistics.median(one.cores for one in rounds), 3),
+        "withheld": round(max(known), 4) if known else None,
+        # A run names its own machine, and not the nodes of a cluster.
+        **({"node": timing.node, "machine": where.id} if where else {}),
+    }
+
+
+def _withheld(timing: Timing) -> float | None:
+    known = [one.withheld for one in timing.rounds if one.withheld is not None]
+    return statistics.median(known) if known else None
+
+
+def write_detail(
+    folder: Path, suite: Suite, timings: Sequence[Timing], plan: BenchPlan
+) -> None:
+    """Write every run and every failure as JSON.
+
+    Other subjects in this file stay, because each component may be timed by its own
+    command.
+    """
+    entries = {entry["case"]: entry for entry in benchmarks(timings)}
+    made = {
+        timing.subject.id: {
+            "case": timing.subject.id,
+            **entries.get(timing.subject.id, {}),
+            "ran": dict(timing.rounds[0].ran) if timing.rounds else {},
+            "withheld_rounds": [one.withheld for one in timing.rounds],
+            "failure": timing.failure,
+        }
+        for timing in timings
+    }
+    detail, there = folder / DETAIL, list[dict[str, Any]]()
+    if detail.is_file():
+        with refuse_damaged(detail, "delete it, then time again"):
+            there = read_json(detail, _Detail).timings
+    told = {
+        "suite": suite.name,
+        "environment": environment().to_json(),
+        "plan": asdict(plan),
+        "timings": [*(one for one in there if one["case"] not in made), *made.values()],
+    }
+    write_whole(detail, compact(public_values(told)))
+
+
+class _Detail(msgspec.Struct):
+    timings: list[dict[str, Any]]
+
+
+def _unfit(data: ReportForm, suite: Suite, timings: Sequence[Timing]) -> str:
+    """Return why times do not belong to the run of a report; empty if they do."""
+    files = {one["path"]: one["files"] for one in data.suites}
+    there, here = data.environment, environment().to_json()
+    versions = [
+        f"{tool} {there['packages'].get(tool, 'none')} → {version}"
+        for tool, version in here["packages"].items()
+        if there["packages"].get(tool) != version
+    ]
+    if files != {path_of(suite): files_of(suite)}:
+        why = "is of another suite, or of other files of it"
+    elif there["id"] != here["id"]:
+        why = "was made on another machine, whose times are never put beside these"
+    elif versions:
+        why = f"was made with other versions ({few(versions)})"
+    elif others := _other_files(data, timings):
+        why = f"compared other files: {few(others)}"
+    else:
+        return ""
+    return f"the newest run, {data.id}, {why}"
+
+
+def _other_files(data: ReportForm, timings: Sequence[Timing]) -> list[str]:
+    """Return the subjects whose files differ from those that a run compared."""
+    compared = {
+        case.case: {role: one.get("digest", "") for role, one in case.artifacts.items()}
+        for case in data.cases
+        if case.artifacts
+    }
+    return [
+        timing.subject.id
+        for timing in timings
+        for role, digest in timing.files.items()
+        if compared.get(timing.subject.id, {}).get(role, digest) != digest
+    ]

@@ -1,0 +1,71 @@
+"""PyTorch's own module as a subject to time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+
+from harness.core.case import REFERENCE, Component
+from harness.core.errors import StageError, first_line
+from harness.core.outcome import Outcome
+from harness.plugins.bench.timing import Loaded, Turn
+from harness.recipes import recipe_module
+from harness.runtimes.pytorch.prepare import ask_device
+from harness.runtimes.pytorch.program import as_tuple
+from harness.runtimes.session import Ran
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@contextmanager
+def loaded(
+    turn: Turn, component: Component, feeds: Mapping[str, np.ndarray]
+) -> Iterator[Loaded]:
+    """Build a component's module on its device; it is called like a deployed file.
+
+    Raises:
+        StageError: The device or the number of threads is not the requested one.
+
+    """
+    device = turn.device.device
+    ask_device(turn.device)
+    module = recipe_module(component.recipe).build(component).to(device)
+    weights = (*module.parameters(), *module.buffers())
+    ran = Ran(
+        backend=REFERENCE,
+        version=str(torch.__version__),
+        device=str(next(module.parameters()).device.type),
+        threads=torch.get_num_threads(),
+        precision="float32",
+        detail=(("tf32", str(turn.device.tf32).lower()),),
+    )
+    if (ran.device, ran.threads) != (device, turn.device.threads):
+        msg = (
+            f"{turn.id}: asked for {device} with {turn.device.threads} threads, got "
+            f"{ran.device} with {ran.threads}."
+        )
+        raise StageError(msg, outcome=Outcome.FELL_BACK)
+
+    def run() -> dict[str, np.ndarray]:
+        """Run, and wait until the outputs are in host memory."""
+        try:
+            with torch.no_grad():
+                tensors = [torch.tensor(one, device=device) for one in feeds.values()]
+                arrays = [one.cpu().numpy() for one in as_tuple(module(*tensors))]
+                if device == "cuda":
+                    torch.cuda.synchronize()
+        except Exception as error:  # a module may raise anything
+            msg = (
+                f"{turn.id}: PyTorch {torch.__version__} cannot run it "
+                f"({type(error).__name__}: {first_line(error)})."
+            )
+            raise StageError(msg, outcome=Outcome.RUN) from error
+        names = [spec.name for spec in component.outputs]
+        return dict(zip(names, arrays, strict=True))
+
+    size_bytes = sum(one.numel() * one.element_size() for one in weights)
+    yield Loaded(run, lambda: ran, size_bytes)
