@@ -27,7 +27,6 @@ from harness.commands.run import run
 from harness.commands.show import merge, nodes, report, show
 from harness.commands.store import store
 from harness.commands.target import target
-from harness.commands.versions import versions
 from harness.core.errors import ParityError
 from harness.core.outcome import CANNOT_TELL
 from harness.core.plugins import added
@@ -62,7 +61,7 @@ def cli() -> None:
 
 for _command in (
     *(run, show, report, merge, nodes, explain, repro, ranges),
-    *(bundle, judge, diff, baseline, gate, store, target, versions),
+    *(bundle, judge, diff, baseline, gate, store, target),
 ):
     cli.add_command(_command)
 

@@ -74,7 +74,7 @@ LATE = (
 # Only worker processes import these.
 NOT_LATE = (
     *("recipes.inputs", "recipes.varied", "plugins.bench.torch_module"),
-    "plugins.tune.draws",
+    *("plugins.tune.draws", "plugins.card.*"),
 )
 
 
@@ -205,7 +205,8 @@ def test_every_home_of_a_framework_is_lived_in(root, home):
     [
         name
         for name in MODULES
-        if any(fnmatch(name, pattern) for pattern in LATE) and name not in NOT_LATE
+        if any(fnmatch(name, pattern) for pattern in LATE)
+        and not any(fnmatch(name, pattern) for pattern in NOT_LATE)
     ],
 )
 def test_a_light_module_imports_frameworks_late(module):
