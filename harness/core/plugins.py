@@ -28,12 +28,15 @@ class Plugin:
             says what is wrong. The outputs of the case then fail with the outcome
             ``check``.
         sections: Functions of a run's `RunFacts` that yield sections of its page.
+        sessions: Functions of an `Opening` of a deployed file on a target. Each returns
+            a context manager that gives the `Session`, or None for another's target.
 
     """
 
     commands: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
     sections: tuple[str, ...] = ()
+    sessions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ HOMES = {
         ),
         *("commands.explain.*", "plugins.tune.draws", "plugins.bench.*"),
         "plugins.plan.search",
-        "plugins.card.*",  # a card has arrays
+        *("plugins.card.*", "plugins.elsewhere.*"),  # a card and a trace have arrays
         "strategies",
     ),
     "hypothesis": ("strategies",),
@@ -74,7 +74,7 @@ LATE = (
 # Only worker processes import these.
 NOT_LATE = (
     *("recipes.inputs", "recipes.varied", "plugins.bench.torch_module"),
-    "plugins.tune.draws",
+    *("plugins.tune.draws", "plugins.card.*", "plugins.elsewhere.*"),
 )
 
 
@@ -205,7 +205,8 @@ def test_every_home_of_a_framework_is_lived_in(root, home):
     [
         name
         for name in MODULES
-        if any(fnmatch(name, pattern) for pattern in LATE) and name not in NOT_LATE
+        if any(fnmatch(name, pattern) for pattern in LATE)
+        and not any(fnmatch(name, pattern) for pattern in NOT_LATE)
     ],
 )
 def test_a_light_module_imports_frameworks_late(module):

@@ -58,7 +58,7 @@ def versions(  # one option each
     from harness.engine.environments import available
     from harness.engine.ray_executor import executor_on
     from harness.engine.run import engine_of
-    from harness.report.versions import (
+    from harness.plugins.versions.result import (
         VersionResult,
         bisected,
         code_of,

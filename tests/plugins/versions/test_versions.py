@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from harness.report.versions import (
+from harness.plugins.versions.result import (
     bisected,
     changes,
     code_of,
