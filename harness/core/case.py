@@ -524,6 +524,16 @@ class Case:
         return () if self.device.target is None else (self.device.target.name,)
 
     @property
+    def parts(self) -> tuple[Case, ...]:
+        """The case of each deployed file that it runs: the case itself."""
+        return (self,)
+
+    @property
+    def samples_alike(self) -> float:
+        """The number of its samples."""
+        return float(len(self.samples))
+
+    @property
     def whats(self) -> tuple[str, ...]:
         """The checks of the case; no ``layers`` if no sample compares them."""
         layers = any(sample.layers for sample in self.samples)
