@@ -17,13 +17,6 @@ from harness.core.end_to_end import PAIRS, WHATS, AppSetting, EndToEndCase
 from harness.core.entry import Entry
 from harness.core.record import SELF
 from harness.core.runtime import runtimes
-from harness.recipes.stand_ins import (
-    PROMPTS,
-    SCHEDULER,
-    WEIGHTS,
-    has_scheduler,
-    lacks_tokenizer,
-)
 
 METRICS: Final = ("psnr", "ssim", "flip", "lpips", "dreamsim", "clip")
 """The metrics of pictures that are built in."""
@@ -307,16 +300,18 @@ class PipelineCase(EndToEndCase):
     @property
     def stand_ins(self) -> tuple[str, ...]:
         """Stand-ins for real inputs of the pipeline, in order."""
+        from harness.recipes import stand_ins
+
         source, kind = self.pipeline.source, self.pipeline.kind
-        found = [WEIGHTS] if source.seed is not None else []
-        if lacks_tokenizer(source, self.pipeline.encoders):
-            found.append(PROMPTS)
+        found = [stand_ins.WEIGHTS] if source.seed is not None else []
+        if stand_ins.lacks_tokenizer(source, self.pipeline.encoders):
+            found.append(stand_ins.PROMPTS)
         if kind != "text2img" and self.pipeline.image is None:
             found.append("hint" if kind == "controlnet" else "picture")
         if kind == INPAINT and self.pipeline.mask is None:
             found.append("mask")
-        if not has_scheduler(source):
-            found.append(SCHEDULER)
+        if not stand_ins.has_scheduler(source):
+            found.append(stand_ins.SCHEDULER)
         return tuple(found)
 
     @property
