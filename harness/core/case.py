@@ -27,13 +27,7 @@ ONNX = "onnx"
 REFERENCE = "pytorch"
 """The backend that every other backend is compared with."""
 
-PROFILES = (
-    "realistic",
-    "unit-normal",
-    "low-variance",
-    "large-mean",
-    "boundary",
-)
+PROFILES = ("realistic", "unit-normal", "low-variance", "large-mean", "boundary")
 """Ways to draw a sample's inputs."""
 
 GIVEN = "given"
@@ -527,11 +521,6 @@ class Case:
     def parts(self) -> tuple[Case, ...]:
         """The case of each deployed file that it runs: the case itself."""
         return (self,)
-
-    @property
-    def samples_alike(self) -> float:
-        """The number of its samples."""
-        return float(len(self.samples))
 
     @property
     def whats(self) -> tuple[str, ...]:

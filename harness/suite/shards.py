@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NotRequired, TypedDict
 
+from harness.core.case import Case
 from harness.core.end_to_end import Tested
 from harness.core.errors import SpecError, SuiteError
 from harness.core.record import Key
@@ -134,4 +135,5 @@ def divided(seconds: Mapping[Key, float], of: int) -> list[list[Key]]:
 def _forecast_s(case: Tested) -> float:
     """Return about how many seconds a case takes, by its weights and samples."""
     weights = sum(known_weights(part.component) for part in case.parts)
-    return _CASE_S + _SAMPLE_S_PER_MIB * case.samples_alike * weights / 2**20
+    many = len(case.samples) if isinstance(case, Case) else case.samples_alike
+    return _CASE_S + _SAMPLE_S_PER_MIB * many * weights / 2**20

@@ -173,4 +173,4 @@ def test_the_tables_of_all_files_are_tried():
     named = json.dumps([json_schema(k) for k in (schema.SuiteFile, StatedOfComponent)])
     defs = set(re.findall(r'"#/\$defs/(\w+)"', named))
 
-    assert defs - {kind.__name__ for kind in KINDS} == {"AnyPipeline"}
+    assert defs - {kind.__name__ for kind in KINDS} == {"EndToEndTable"}
