@@ -23,6 +23,8 @@ class Plugin:
     """What a package adds; each entry is the name of a function, ``module:function``.
 
     Attributes:
+        cases: Readers of the tables ``[pipeline.NAME]`` of a suite, each a
+            `harness.suite.end_to_end.Reader`.
         commands: `click` commands of `parity`.
         checks: Functions of a `CaseRecord`. Each returns None, or one sentence that
             says what is wrong. The outputs of the case then fail with the outcome
@@ -30,13 +32,16 @@ class Plugin:
         sections: Functions of a run's `RunFacts` that yield sections of its page.
         sessions: Functions of an `Opening` of a deployed file on a target. Each returns
             a context manager that gives the `Session`, or None for another's target.
+        preload: Modules that the process of PyTorch imports before its first job.
 
     """
 
+    cases: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
     sections: tuple[str, ...] = ()
     sessions: tuple[str, ...] = ()
+    preload: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,17 @@ def added(kind: str) -> Iterator[Added]:
             yield Added(name, GROUP, None, refused)
         for function in getattr(plugin, kind, ()):
             yield _loaded(name, function)
+
+
+def declared(kind: str) -> tuple[str, ...]:
+    """Return the names that the installed plug-ins declare of a kind.
+
+    Args:
+        kind: A field of `Plugin`.
+
+    """
+    plugins = (plugin for _, plugin, _ in _plugins() if plugin is not None)
+    return tuple(name for plugin in plugins for name in getattr(plugin, kind))
 
 
 @functools.cache
