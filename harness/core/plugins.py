@@ -30,6 +30,11 @@ class Plugin:
             says what is wrong. The outputs of the case then fail with the outcome
             ``check``.
         sections: Functions of a run's `RunFacts` that yield sections of its page.
+        executors: Functions of the text of ``--on`` and of what receives progress. Each
+            returns a `CaseExecutor`, or raises a `ParityError`.
+        shards: Functions of the text of ``--shard``. Each returns a `Shard`.
+        stores: Functions of the URL of a store, and of whether nothing may be put
+            there. Each returns a `SharedStore`, or None for a URL that it cannot read.
         sessions: Functions of an `Opening` of a deployed file on a target. Each returns
             a context manager that gives the `Session`, or None for another's target.
         preload: Modules that the process of PyTorch imports before its first job.
@@ -40,6 +45,9 @@ class Plugin:
     commands: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
     sections: tuple[str, ...] = ()
+    executors: tuple[str, ...] = ()
+    shards: tuple[str, ...] = ()
+    stores: tuple[str, ...] = ()
     sessions: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
 
@@ -66,7 +74,7 @@ class Added:
         """The function and why it cannot be loaded, as one sentence."""
         return f"plug-in {self.plugin!r}: {self.name} cannot be loaded: {self.refused}"
 
-    def called(self, argument: object) -> Any:  # noqa: ANN401  # what a plug-in returns
+    def called(self, *arguments: object) -> Any:  # noqa: ANN401  # what a plug-in returns
         """Return what the function returns.
 
         Raises:
@@ -76,7 +84,7 @@ class Added:
         """
         if self.function is None:
             raise SpecError(self.words)
-        return self.function(argument)
+        return self.function(*arguments)
 
 
 def added(kind: str) -> Iterator[Added]:
