@@ -24,7 +24,7 @@ from harness.commands.explain.command import explain, repro
 from harness.commands.ranges import ranges
 from harness.commands.release.command import baseline, gate
 from harness.commands.run import run
-from harness.commands.show import merge, nodes, report, show
+from harness.commands.show import merge, nodes, show
 from harness.commands.store import store
 from harness.commands.target import target
 from harness.core.errors import ParityError
@@ -60,7 +60,7 @@ def cli() -> None:
 
 
 for _command in (
-    *(run, show, report, merge, nodes, explain, repro, ranges),
+    *(run, show, merge, nodes, explain, repro, ranges),
     *(bundle, judge, diff, baseline, gate, store, target),
 ):
     cli.add_command(_command)

@@ -1,4 +1,4 @@
-"""`parity show`, `report`, `merge` and `nodes`: judge existing runs, and show them."""
+"""`parity show`, `merge` and `nodes`: judge existing runs, and show them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -83,35 +83,6 @@ def show(  # one option each
         else layer_lines(record, own, sample=sample)
     )
     return exit_code(own, required=report.required)
-
-
-@click.command()
-@click.argument("run_name", metavar="[RUN]", default="last")
-@OF_FINISHED_RUN
-@with_baseline("Show what is different in this reviewed baseline, too.")
-@out_path("Where to write it; beside the run's report.json when left out.")
-def report(  # one option each
-    *,
-    run_name: str,
-    suites: tuple[Path, ...],
-    runs: str,
-    out: Path | None,
-    **words: Any,  # noqa: ANN401  # the settings that are plain text
-) -> int:
-    """Write the page of RUN again, judged by other tolerances if given."""
-    from harness.core.settings import Settings, near
-    from harness.engine.run_folder import load_report
-    from harness.report.rejudge import page_again, rejudge
-    from harness.report.runs.selection import as_judged
-
-    found = load_report(Path(runs), run_name)
-    settings = as_judged(found, Settings(runs=runs, **words))
-    given = loaded_suites(suites)
-    again = rejudge(found, settings, given)
-    if again.elsewhere:
-        print_lines(again.notes)
-    echo(near(page_again(found, settings, again, given, out)))
-    return 0
 
 
 @click.command()

@@ -27,12 +27,15 @@ class Plugin:
         checks: Functions of a `CaseRecord`. Each returns None, or one sentence that
             says what is wrong. The outputs of the case then fail with the outcome
             ``check``.
+        reports: Functions of a finished run's `RunFacts`. Each writes a file into the
+            run's folder and returns its path.
         sections: Functions of a run's `RunFacts` that yield sections of its page.
 
     """
 
     commands: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
+    reports: tuple[str, ...] = ()
     sections: tuple[str, ...] = ()
 
 
@@ -58,7 +61,7 @@ class Added:
         """The function and why it cannot be loaded, as one sentence."""
         return f"plug-in {self.plugin!r}: {self.name} cannot be loaded: {self.refused}"
 
-    def called(self, argument: object) -> Any:  # noqa: ANN401  # what a plug-in returns
+    def called(self, *arguments: object) -> Any:  # noqa: ANN401  # what a plug-in returns
         """Return what the function returns.
 
         Raises:
@@ -68,7 +71,7 @@ class Added:
         """
         if self.function is None:
             raise SpecError(self.words)
-        return self.function(argument)
+        return self.function(*arguments)
 
 
 def added(kind: str) -> Iterator[Added]:

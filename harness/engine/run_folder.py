@@ -42,7 +42,6 @@ Form = TypeVar("Form", bound=_HasSchema)
 SCHEMA = 4
 REPORT = "report.json"
 SUMMARY = "summary.md"
-PAGE = "report.html"
 LAST = "last"
 PICTURES = "pictures"
 """The subfolder for the pictures that end-to-end cases drew."""

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.environment import environment
-from harness.core.errors import ParityError, SuiteError
+from harness.core.errors import ParityError, SuiteError, first_line
 from harness.core.outcome import CANNOT_TELL, PARITY, Outcome
+from harness.core.plugins import added
 from harness.core.private import public, with_tilde
 from harness.core.record import CaseRecord, Key
 from harness.core.settings import Settings, near
@@ -19,10 +20,9 @@ from harness.core.text import MESSAGE, Line, count, few, shortened, wrapped
 from harness.core.toml_file import read_text
 from harness.core.whole_file import writing
 from harness.engine.run import Asked, asked_of, files_of, path_of
-from harness.engine.run_folder import PAGE, SUMMARY, RunFolder, load_report
+from harness.engine.run_folder import SUMMARY, RunFolder, load_report
 from harness.judge.case import CaseVerdict
 from harness.judge.run import beside_baseline, complaints, exit_code
-from harness.report.html.page import write_page
 from harness.report.markdown import markdown
 from harness.report.run_diff import diff_lines
 from harness.report.run_facts import RunFacts
@@ -120,10 +120,11 @@ def conclude(
             since=compared,
             next_steps=settings.next_steps(folder.id),
         )
-        page = folder.path / PAGE
-        complaint = list(_page(found, page))
-        shown = near(written if complaint else page)
-        lines = [*summary(found, report=shown), *_lost_words(lost), *complaint]
+        reports, missing = write_reports(found)
+        shown = ", ".join(map(near, reports or [written]))
+        lines = [*summary(found, report=shown), *_lost_words(lost)]
+        for text in missing:
+            lines += wrapped(text, indent=" ", tone="bad")
         if compared is not None:
             lines += diff_lines(compared)
         text = markdown(found, lines)
@@ -277,17 +278,21 @@ def beside(baseline: str, report: Path, judged: Judged) -> tuple[Diff | None, in
     return found, beside_baseline(judged.code, worse=bool(found.blocking))
 
 
-def _page(found: RunFacts, path: Path) -> Iterator[Line]:
-    """Write the page; yield a sentence where that fails.
+def write_reports(facts: RunFacts) -> tuple[list[Path], list[str]]:
+    """Let plug-ins write their reports; return the paths, and why others are missing.
 
-    A run's results are valid without its page, so nothing here may end the run.
+    A run's results are valid without them, so nothing here may end the run.
     """
-    try:
-        write_page(found, path)
-    except Exception as error:  # noqa: BLE001  # a page that fails must not fail a run
-        why = f"{type(error).__name__}: {error}"
-        text = f"{path.name} could not be written ({why}); report.json has it all."
-        yield from wrapped(text, indent=" ", tone="bad")
+    paths, missing = [], []
+    for report in added("reports"):
+        try:
+            paths.append(report.called(facts))
+        except ParityError as error:
+            missing.append(str(error))
+        except Exception as error:  # noqa: BLE001  # a plug-in's own code raises anything
+            why = first_line(error)
+            missing.append(f"plug-in {report.plugin!r}: {report.name} failed: {why}.")
+    return paths, missing
 
 
 def tell_ci(text: str) -> Iterator[Line]:

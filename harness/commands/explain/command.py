@@ -149,7 +149,7 @@ def _onto_page(found: Explained, runs: str, suite: Suite) -> str:
     """
     from harness.core.settings import Settings, near
     from harness.engine.run_folder import load_report, newest_with
-    from harness.report.rejudge import page_again, rejudge
+    from harness.report.rejudge import rejudge, reports_again
     from harness.report.runs.selection import as_judged
 
     key = found.suite, found.case
@@ -163,4 +163,4 @@ def _onto_page(found: Explained, runs: str, suite: Suite) -> str:
     if not found.explains(report.records[key], checks):
         return ""
     found.save(path.parent)
-    return near(page_again(report, settings, again))
+    return ", ".join(map(near, reports_again(report, settings, again)))

@@ -103,7 +103,7 @@ def gate(*, run_name: str, against: str, runs: str, suites: tuple[Path, ...]) ->
     from harness.core.settings import Settings, near
     from harness.engine.run_folder import load_report
     from harness.report.finish import tell_ci
-    from harness.report.rejudge import page_again, rejudge
+    from harness.report.rejudge import rejudge, reports_again
     from harness.report.runs.baseline import baselines_in, find_baseline, load_baseline
     from harness.report.runs.diff import diff, rtol_by
     from harness.report.runs.selection import baselines_beside, with_verdicts
@@ -138,7 +138,7 @@ def gate(*, run_name: str, against: str, runs: str, suites: tuple[Path, ...]) ->
             page.write_text(text, encoding="utf-8")
         echo(f" page        {near(page)}")
         decided = replace(again, code=decision.code)
-        page_again(report, Settings(baseline=str(named)), decided, given)
+        reports_again(report, Settings(baseline=str(named)), decided, given)
     except ParityError as error:
         echo(f"parity: {one_line(str(error))}", err=True)
     return decision.code

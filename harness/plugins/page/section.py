@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from harness.report.html.charts import Chart
-from harness.report.html.table import HtmlTable
+from harness.plugins.page.charts import Chart
+from harness.plugins.page.table import HtmlTable
 from harness.report.run_facts import QUIET
 
 

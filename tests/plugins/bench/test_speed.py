@@ -8,8 +8,8 @@ import pytest
 
 from harness.measure.compare import compare
 from harness.plugins.bench.section import Way, front, speeds
-from harness.report.html.charts import LEAST
-from harness.report.html.page import page_of
+from harness.plugins.page.charts import LEAST
+from harness.plugins.page.page import page_of
 from tests.unit.found import cells, found_in
 from tests.unit.reports import output, record
 

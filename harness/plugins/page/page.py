@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from harness.core.errors import first_line
+from harness.core.errors import ParityError, first_line
 from harness.core.plugins import added
 from harness.core.shown import all_written, written
 from harness.core.text import FLOORS, few
@@ -22,19 +22,19 @@ from harness.core.whole_file import write_whole
 from harness.engine.run_folder import picture_in
 from harness.judge.foreign import has_pytorch
 from harness.measure.pictures import GAP_PX
-from harness.report.html.charts import Chart
-from harness.report.html.failures import FailedCase, failures_of
-from harness.report.html.matrix import KINDS, Matrix, matrix_of
-from harness.report.html.overview import (
+from harness.plugins.page.charts import Chart
+from harness.plugins.page.failures import FailedCase, failures_of
+from harness.plugins.page.matrix import KINDS, Matrix, matrix_of
+from harness.plugins.page.overview import (
     Headline,
     cases,
     environment,
     headline,
     since_table,
 )
-from harness.report.html.section import Section
-from harness.report.html.subject import SubjectSection, subjects
-from harness.report.html.table import HtmlTable
+from harness.plugins.page.section import Section
+from harness.plugins.page.subject import SubjectSection, subjects
+from harness.plugins.page.table import HtmlTable
 from harness.report.run_diff import notes, totals
 from harness.report.run_facts import BAD, RunFacts
 from harness.report.runs.diff import Diff
@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     import jinja2
 
 Part = TypeVar("Part")
+
+PAGE = "report.html"
+"""Name of the page, in the run's folder."""
 
 SECTIONS: tuple[Callable[[RunFacts], Iterable[Section]], ...] = (cases, subjects)
 """Functions of the first sections, in the page's order; without data each yields none.
@@ -136,6 +139,22 @@ def _of_plugins(facts: RunFacts) -> Iterator[Section]:
             )
 
 
+def write_report(facts: RunFacts) -> Path:
+    """Write a run's page into the run's folder and return its path.
+
+    Raises:
+        ParityError: The page cannot be made or written.
+
+    """
+    path = facts.folder / PAGE
+    try:
+        return write_page(facts, path)
+    except Exception as error:  # a page that fails must not fail a run
+        why = f"{type(error).__name__}: {error}"
+        msg = f"{PAGE} could not be written ({why}); report.json has it all."
+        raise ParityError(msg) from error
+
+
 def write_page(facts: RunFacts, path: Path) -> Path:
     """Write a run's page to `path` in one move and return the path.
 
@@ -195,7 +214,7 @@ def templates() -> jinja2.Environment:
     import jinja2
 
     return jinja2.Environment(
-        loader=jinja2.PackageLoader("harness.report.html"),
+        loader=jinja2.PackageLoader("harness.plugins.page"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -1,4 +1,4 @@
-"""`harness.report.html`: the content of a run's page, as plain values."""
+"""`harness.plugins.page`: the content of a run's page, as plain values."""
 
 import base64
 import gzip
@@ -15,15 +15,15 @@ from PIL import Image
 from harness.core.errors import SuiteError
 from harness.core.outcome import Outcome
 from harness.judge.known_gaps import Gap, load_gaps
-from harness.report.explained import Explained, measured_by
-from harness.report.html.charts import Curve, depth_figure, thinned
-from harness.report.html.page import (
+from harness.plugins.page.charts import Curve, depth_figure, thinned
+from harness.plugins.page.page import (
     page_of,
     pictures_in,
     rendered,
     write_page,
 )
-from harness.report.html.table import short
+from harness.plugins.page.table import short
+from harness.report.explained import Explained, measured_by
 from harness.report.runs.diff import Diff, RunChange
 from harness.report.runs.thresholds import Change
 from tests.unit.found import cells
@@ -532,7 +532,7 @@ def test_pictures_are_inside_the_page_the_worst_first_until_it_is_full(
     records = drawing_record(tmp_path, 2)
     page = page_of(found(*records, whats=("image",), exit_code=1))
     both = pictures_in(page, tmp_path)
-    monkeypatch.setattr("harness.report.html.page.MOST_BYTES", 20_000)
+    monkeypatch.setattr("harness.plugins.page.page.MOST_BYTES", 20_000)
 
     inside = pictures_in(page, tmp_path)
 

@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 from harness.core.record import coverage_share
 from harness.core.text import count, few
 from harness.judge.foreign import has_pytorch
-from harness.report.html.failures import FailedCase
-from harness.report.html.section import Section
-from harness.report.html.table import Column, HtmlTable
-from harness.report.html.values import place_cell
+from harness.plugins.page.failures import FailedCase
+from harness.plugins.page.section import Section
+from harness.plugins.page.table import Column, HtmlTable
+from harness.plugins.page.values import place_cell
 from harness.report.run_facts import BAD, GOOD, QUIET, RunFacts, least_sqnr
 from harness.report.runs.diff import Diff
 from harness.report.summary import shard_notes, stand_in_words

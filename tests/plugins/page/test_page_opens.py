@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from harness.report.html.page import write_page
+from harness.plugins.page.page import write_page
 from tests.places import ROOT
 from tests.unit import browser as chromiums
 from tests.unit.found import found_in

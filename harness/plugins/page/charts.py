@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.report.html.table import short
+from harness.plugins.page.table import short
 
 MOST_POINTS = 1500
 """Largest number of points of a curve; of more, each stretch keeps its largest one."""

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.report.html.page import page_of
+from harness.plugins.page.page import page_of
 from tests.unit.found import cells, found_in, verdicts_of
 from tests.unit.reports import chain, output, record
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from harness.core.record import LAYERS
 from harness.judge.case import is_loss
+from harness.plugins.page.charts import thinned
+from harness.plugins.page.table import of_limit
 from harness.report.divergence import Divergence, divergences
 from harness.report.explained import Explained
-from harness.report.html.charts import thinned
-from harness.report.html.table import of_limit
 from harness.report.layers import worst_rows
 from harness.report.run_facts import RunFacts
 

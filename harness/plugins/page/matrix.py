@@ -9,7 +9,7 @@ from harness.core.outcome import Outcome
 from harness.core.pipeline import MIXED
 from harness.core.record import CaseRecord
 from harness.judge.case import is_loss
-from harness.report.html.table import share
+from harness.plugins.page.table import share
 from harness.report.run_facts import BAD, QUIET, RunFacts
 
 CLOSE = 0.8

@@ -21,10 +21,10 @@ from harness.judge.distribution import (
 from harness.judge.foreign import all_words
 from harness.judge.unread import unread_message
 from harness.measure.metrics import METRIC
-from harness.report.html.charts import Chart, depth_figure
-from harness.report.html.section import Section
-from harness.report.html.table import Column, HtmlTable, of_limit
-from harness.report.html.values import (
+from harness.plugins.page.charts import Chart, depth_figure
+from harness.plugins.page.section import Section
+from harness.plugins.page.table import Column, HtmlTable, of_limit
+from harness.plugins.page.values import (
     Values,
     curves_of,
     drawn_first,
