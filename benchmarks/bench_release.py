@@ -27,8 +27,8 @@ from harness.engine.engine import Engine
 from harness.engine.run import open_store
 from harness.engine.store import Store
 from harness.judge.distribution import Conclusion, results_of, verdict_of
-from harness.report.runs.pairs import against
-from harness.report.runs.thresholds import RMS_GROWTH
+from harness.plugins.release.pairs import against
+from harness.plugins.release.thresholds import RMS_GROWTH
 from harness.runtimes.diffusion import pairs as module
 from harness.runtimes.diffusion.inputs import draw_inputs
 from harness.runtimes.diffusion.networks import Residents, SessionNetwork

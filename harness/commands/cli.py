@@ -18,11 +18,9 @@ from typing import Any
 import click
 
 from harness import __version__
-from harness.commands.diff import diff
 from harness.commands.elsewhere import bundle, judge
 from harness.commands.explain.command import explain, repro
 from harness.commands.ranges import ranges
-from harness.commands.release.command import baseline, gate
 from harness.commands.run import run
 from harness.commands.show import merge, nodes, show
 from harness.commands.store import store
@@ -61,7 +59,7 @@ def cli() -> None:
 
 for _command in (
     *(run, show, merge, nodes, explain, repro, ranges),
-    *(bundle, judge, diff, baseline, gate, store, target),
+    *(bundle, judge, store, target),
 ):
     cli.add_command(_command)
 

@@ -1,7 +1,7 @@
 """The JSON form of ``report.json`` and of a baseline: typed and bounded.
 
 Both may come from somebody else. `harness.engine.run_folder` writes the first, and
-`harness.report.runs.baseline` the second. A field that is not declared here is left
+the command `parity baseline` the second. A field that is not declared here is left
 out. A suite's path is a name in a report; nothing opens it.
 """
 

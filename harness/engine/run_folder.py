@@ -429,6 +429,11 @@ def refuse_damaged(path: Path, fix: str = "run again") -> Iterator[None]:
         raise SuiteError(msg) from error
 
 
+def differing(one: Mapping[str, object], two: Mapping[str, object]) -> list[str]:
+    """Return the names whose values differ, or that only one mapping has."""
+    return [name for name in {**one, **two} if one.get(name) != two.get(name)]
+
+
 def finished_runs(runs: Path) -> list[str]:
     """Return the names of the runs that have a report, oldest first."""
     found = (folder for folder in runs.glob("*") if (folder / REPORT).is_file())

@@ -14,8 +14,7 @@ from harness.core.whole_file import writing
 from harness.engine.run import files_of, path_of
 from harness.engine.run_folder import Report, RunFolder, copy_pictures
 from harness.report.finish import conclude
-from harness.report.runs.selection import as_judged
-from harness.report.runs.suites import all_suites_for
+from harness.report.suites import all_suites_for, as_judged
 from harness.suite.suite import Suite
 
 

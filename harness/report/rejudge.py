@@ -10,18 +10,17 @@ from harness.core.errors import ParityError
 from harness.core.settings import NextSteps, Settings
 from harness.core.text import Line, few, wrapped
 from harness.engine.run import files_of
-from harness.engine.run_folder import Report
+from harness.engine.run_folder import Report, differing
 from harness.report.explained import explanations_in
 from harness.report.finish import (
     Judged,
-    beside,
     checks_of,
     judge_run,
+    with_added,
     write_reports,
 )
 from harness.report.run_facts import RunFacts
-from harness.report.runs.diff import differing
-from harness.report.runs.suites import judges_of, suites_for
+from harness.report.suites import judges_of, suites_for
 from harness.suite.suite import Suite
 
 _NEXT = NextSteps()
@@ -32,7 +31,7 @@ _SOME = Path("SUITE")
 def rejudge(report: Report, settings: Settings, given: Sequence[Suite] = ()) -> Judged:
     """Judge a finished run under the tolerances of today.
 
-    `harness.report.runs.suites.suites_for` says which suites are loaded, with those
+    `harness.report.suites.suites_for` says which suites are loaded, with those
     that the user has `given`. Another suite is never loaded: the tolerances that the
     run keeps of it judge its cases, and a note says so.
 
@@ -87,14 +86,10 @@ def facts_again(
 
     """
     baseline = settings.baseline or str(report.about.get("baseline") or "")
-    since, code = beside(baseline, report.path, again)
     judged_by = {"tier": settings.tier, "changes": list(settings.changes)}
-    return replace(
-        facts_of(report, again, next_steps(report, settings, again, given)),
-        exit_code=code,
-        about={**report.about, **judged_by},
-        since=since,
-    )
+    facts = facts_of(report, again, next_steps(report, settings, again, given))
+    about = {**report.about, **judged_by, "baseline": baseline}
+    return with_added(replace(facts, about=about), again, report.path)
 
 
 def next_steps(

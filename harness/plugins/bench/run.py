@@ -31,7 +31,7 @@ from harness.plugins.bench.timing import (
     Timing,
     subjects_of,
 )
-from harness.report.runs.times import disturbed_words, quartiles
+from harness.report.times import disturbed_words, quartiles
 from harness.suite.suite import Suite, load_suite
 
 _NAME = 27

@@ -14,7 +14,7 @@ from harness.plugins.page.charts import LAYOUT, LEAST, PALETTE, Chart, plain
 from harness.plugins.page.section import Section
 from harness.plugins.page.table import Column, HtmlTable
 from harness.report.run_facts import RunFacts
-from harness.report.runs.times import disturbed_words, quartiles
+from harness.report.times import disturbed_words, quartiles
 
 _LATENCY = "latency_ms"
 _MEBI = 2**20

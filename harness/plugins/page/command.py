@@ -35,7 +35,7 @@ def report(  # one option each
     from harness.engine.run_folder import load_report
     from harness.plugins.page.page import PAGE, write_page
     from harness.report.rejudge import facts_again, rejudge
-    from harness.report.runs.selection import as_judged
+    from harness.report.suites import as_judged
 
     found = load_report(Path(runs), run_name)
     settings = as_judged(found, Settings(runs=runs, **words))

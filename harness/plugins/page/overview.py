@@ -15,8 +15,7 @@ from harness.plugins.page.failures import FailedCase
 from harness.plugins.page.section import Section
 from harness.plugins.page.table import Column, HtmlTable
 from harness.plugins.page.values import place_cell
-from harness.report.run_facts import BAD, GOOD, QUIET, RunFacts, least_sqnr
-from harness.report.runs.diff import Diff
+from harness.report.run_facts import BAD, GOOD, QUIET, RunFacts, Since, least_sqnr
 from harness.report.summary import shard_notes, stand_in_words
 
 _MEBI = 2**20
@@ -189,7 +188,7 @@ def _tested(facts: RunFacts) -> Iterator[tuple[str, str]]:
     )
 
 
-def since_table(since: Diff | None) -> HtmlTable | None:
+def since_table(since: Since | None) -> HtmlTable | None:
     """Return every change since the baseline; None where nothing changed."""
     changes = since.changes if since else []
     if since is None or not changes:
@@ -198,7 +197,7 @@ def since_table(since: Diff | None) -> HtmlTable | None:
         id="since-table",
         caption=f"What is not as it was in {since.before}, the worst first",
         columns=(
-            Column("change", [one.change.value for one in changes]),
+            Column("change", [str(one.change) for one in changes]),
             Column("of", [one.name for one in changes]),
             Column("how", [one.words for one in changes]),
         ),

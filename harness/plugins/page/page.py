@@ -35,9 +35,7 @@ from harness.plugins.page.overview import (
 from harness.plugins.page.section import Section
 from harness.plugins.page.subject import SubjectSection, subjects
 from harness.plugins.page.table import HtmlTable
-from harness.report.run_diff import notes, totals
-from harness.report.run_facts import BAD, RunFacts
-from harness.report.runs.diff import Diff
+from harness.report.run_facts import BAD, RunFacts, Since
 
 if TYPE_CHECKING:
     import jinja2
@@ -76,7 +74,7 @@ class Page:
     headline: Headline
     failures: Sequence[FailedCase]
     matrix: Matrix
-    since: Diff | None
+    since: Since | None
     since_table: HtmlTable | None
     sections: Sequence[Section]
     has_floors: bool
@@ -177,7 +175,6 @@ def rendered(page: Page, folder: Path) -> str:
         few=few,
         kinds=KINDS,
         floors=FLOORS if page.has_floors else "",
-        conditions=[*totals(page.since), *notes(page.since)] if page.since else (),
     )
 
 

@@ -10,15 +10,15 @@ import pytest
 from harness.core.errors import ParityError, SuiteError
 from harness.core.outcome import Outcome
 from harness.judge.case import CaseVerdict
-from harness.report.runs.baseline import accept, path_of, save_baseline
-from harness.report.runs.diff import diff, rtol_by
-from harness.report.runs.selection import (
+from harness.plugins.release.baseline import accept, path_of, save_baseline
+from harness.plugins.release.diff import diff, rtol_by
+from harness.plugins.release.selection import (
     compared_names,
     load_either,
     load_many,
     with_verdicts,
 )
-from harness.report.runs.suites import judges_beside
+from harness.report.suites import judges_beside
 from harness.suite.suite import load_suite
 from tests.places import DIGITS
 from tests.unit.reports import CASE, chain, output, record

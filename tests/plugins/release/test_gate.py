@@ -5,7 +5,11 @@ from datetime import date
 
 import pytest
 
-from harness.commands.release.gate import (
+from harness.core.outcome import Outcome
+from harness.judge.known_gaps import Gap
+from harness.plugins.release.baseline import accept
+from harness.plugins.release.diff import diff
+from harness.plugins.release.gate import (
     CANNOT_SAY,
     DO_NOT_SHIP,
     SHIP,
@@ -13,10 +17,6 @@ from harness.commands.release.gate import (
     gate_lines,
     gate_markdown,
 )
-from harness.core.outcome import Outcome
-from harness.judge.known_gaps import Gap
-from harness.report.runs.baseline import accept
-from harness.report.runs.diff import diff
 from tests.unit.found import verdicts_of
 from tests.unit.reports import CASE, chain, output, record
 from tests.unit.snapshots import exactly, run, verdict

@@ -48,7 +48,7 @@ def diff(
     Exit codes: 0 nothing is worse; 1 something is worse, gone, inconclusive or
     incomparable; 2 no check of one run could be compared with a check of another.
     """
-    from harness.report.runs.selection import compared_names
+    from harness.plugins.release.selection import compared_names
 
     folder = Path(runs)
     chosen, unreadable = compared_names(names, last, folder)
@@ -60,11 +60,11 @@ def diff(
 
 
 def _two(names: Sequence[str], case: str, runs: Path, given: Sequence[Suite]) -> int:
-    from harness.report.run_diff import diff_lines
-    from harness.report.runs.diff import diff as compared
-    from harness.report.runs.diff import rtol_by
-    from harness.report.runs.selection import load_many
-    from harness.report.runs.suites import judges_beside
+    from harness.plugins.release.diff import diff as compared
+    from harness.plugins.release.diff import rtol_by
+    from harness.plugins.release.screen import diff_lines
+    from harness.plugins.release.selection import load_many
+    from harness.report.suites import judges_beside
 
     both = list(load_many(runs, names))
     _refuse_no_case(case, both)
@@ -79,11 +79,11 @@ def _two(names: Sequence[str], case: str, runs: Path, given: Sequence[Suite]) ->
 
 
 def _course(names: Sequence[str], case: str, runs: Path, given: Sequence[Suite]) -> int:
-    from harness.report.run_diff import course_lines
-    from harness.report.runs.course import course
-    from harness.report.runs.diff import rtol_by
-    from harness.report.runs.selection import load_many
-    from harness.report.runs.suites import judges_beside
+    from harness.plugins.release.course import course
+    from harness.plugins.release.diff import rtol_by
+    from harness.plugins.release.screen import course_lines
+    from harness.plugins.release.selection import load_many
+    from harness.report.suites import judges_beside
 
     last = next(load_many(runs, names[-1:]))
     _refuse_no_case(case, [last])

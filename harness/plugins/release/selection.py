@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.core.errors import ParityError
-from harness.core.settings import Settings
 from harness.engine.run_folder import (
     LAST,
     CheckEnd,
@@ -17,7 +16,12 @@ from harness.engine.run_folder import (
     load_report,
 )
 from harness.judge.case import CaseVerdict
-from harness.report.runs.baseline import SUFFIX, find_baseline, load_baseline, path_of
+from harness.plugins.release.baseline import (
+    SUFFIX,
+    find_baseline,
+    load_baseline,
+    path_of,
+)
 
 
 def baselines_beside(runs: Path) -> Path:
@@ -104,11 +108,3 @@ def with_verdicts(report: Report, verdicts: Iterable[CaseVerdict]) -> Report:
         for one in verdicts
     }
     return replace(report, ends=ends)
-
-
-def as_judged(report: Report, settings: Settings) -> Settings:
-    """Return the settings; where they name no tolerances, with those of the run."""
-    if settings.tier or settings.changes:
-        return settings
-    tier, changes = report.about.get("tier"), report.about.get("changes")
-    return replace(settings, tier=tier or "", changes=tuple(changes or ()))

@@ -15,7 +15,7 @@ from harness.judge.distribution import (
     verdict_of,
     worst_of,
 )
-from harness.report.runs.thresholds import (
+from harness.plugins.release.thresholds import (
     PAIR_SHARE,
     RMS_GROWTH,
     RMS_GROWTH_ELSEWHERE,

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from harness.core.text import INDENT, Line, count, few, floors_explained, wrapped
-from harness.report.runs.diff import LOUDEST_FIRST, MEMORY, Diff, RunChange
-from harness.report.runs.thresholds import Change
+from harness.plugins.release.diff import LOUDEST_FIRST, MEMORY, Diff, RunChange
+from harness.plugins.release.thresholds import Change
 
 if TYPE_CHECKING:
-    from harness.report.runs.course import Step
+    from harness.plugins.release.course import Step
 
 SHOWN = 12
 """How many findings of one kind a screen lists; the rest are counted."""

@@ -2,11 +2,12 @@
 
 import pytest
 
-from harness.report.runs.diff import MEMORY, diff
-from harness.report.runs.thresholds import LEAST_ROUNDS, Change, of_times
-from harness.report.runs.times import QUIET
+from harness.plugins.release.diff import MEMORY, diff
+from harness.plugins.release.thresholds import LEAST_ROUNDS, Change, of_times
+from harness.report.times import QUIET
+from tests.plugins.release.changes import found, text
 from tests.unit.reports import CASE, output, record
-from tests.unit.snapshots import MACHINE, exactly, found, off_by, run, text
+from tests.unit.snapshots import MACHINE, exactly, off_by, run
 
 TIME = "latency_ms"
 

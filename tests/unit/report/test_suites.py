@@ -6,7 +6,7 @@ import pytest
 
 from harness.engine.run_folder import load_report
 from harness.plugins.tune.record import save_tuning
-from harness.report.runs.suites import suites_for
+from harness.report.suites import suites_for
 from tests.unit.finished import ID, TOLERANCES, called, run_in, suite_in, told_of
 from tests.unit.reports import CASE, output
 from tests.unit.tunings import case_of, tuning_of

@@ -13,14 +13,14 @@ from harness.core.outcome import Outcome
 from harness.core.pipeline import IMAGE, PAIRS
 from harness.core.record import LAYERS, CaseRecord, Row, coverage_share
 from harness.core.text import count, few, in_bytes, in_floors
-from harness.engine.run_folder import CaseReport, Report
+from harness.engine.run_folder import CaseReport, Report, differing
 from harness.measure.metrics import METRIC, Metric
+from harness.plugins.release import thresholds
+from harness.plugins.release.causes import same_task, settings_causes, task_causes
+from harness.plugins.release.pairs import compare_pairs
+from harness.plugins.release.thresholds import Change
+from harness.plugins.release.times import compare_times
 from harness.report.pictures import psnr_db
-from harness.report.runs import thresholds
-from harness.report.runs.causes import same_task, settings_causes, task_causes
-from harness.report.runs.pairs import compare_pairs
-from harness.report.runs.thresholds import Change
-from harness.report.runs.times import compare_times
 from harness.suite.judge import Judge
 
 SIZE, MEMORY, SETTINGS, COVERAGE = "size", "memory", "settings", "coverage"
@@ -190,11 +190,6 @@ def diff(before: Report, after: Report, rtol_of: RtolOf) -> Diff:
 
 def _causes(before: CaseRecord, after: CaseRecord) -> tuple[str, ...]:
     return *task_causes(before, after), *settings_causes(before, after)
-
-
-def differing(one: Mapping[str, object], two: Mapping[str, object]) -> list[str]:
-    """Return the names whose values differ, or that only one mapping has."""
-    return [name for name in {**one, **two} if one.get(name) != two.get(name)]
 
 
 def other_files(before: Report, after: Report) -> tuple[str, ...]:

@@ -8,9 +8,9 @@ import pytest
 
 from harness.core.received import unpacked
 from harness.engine.run_folder import load_report
+from harness.plugins.release.baseline import load_baseline
 from harness.plugins.tune.record import save_tuning
 from harness.report.explained import EXPLANATIONS, Explained
-from harness.report.runs.baseline import load_baseline
 from tests.places import ROOT
 from tests.unit.finished import ID, called, run_in, told_of
 from tests.unit.reports import CASE, chain, output, record

@@ -20,11 +20,11 @@ from harness.core.text import INDENT, Line, count, few, floors_explained, wrappe
 from harness.judge.case import CaseVerdict, skipped
 from harness.judge.known_gaps import Gap
 from harness.judge.run import gate_code
+from harness.plugins.release.baseline import Baseline
+from harness.plugins.release.diff import Diff, RunChange, rows_of
+from harness.plugins.release.screen import SHOWN, also, and_more, listed, notes, totals
+from harness.plugins.release.thresholds import Change
 from harness.report.markdown import block, word
-from harness.report.run_diff import SHOWN, also, and_more, listed, notes, totals
-from harness.report.runs.baseline import Baseline
-from harness.report.runs.diff import Diff, RunChange, rows_of
-from harness.report.runs.thresholds import Change
 
 SHIP, DO_NOT_SHIP, CANNOT_SAY = PARITY, NO_PARITY, CANNOT_TELL
 """The exit codes of a run, under their names for a release."""

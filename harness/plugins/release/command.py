@@ -32,14 +32,14 @@ def baseline() -> None:
 def baseline_accept(*, run_name: str, runs: str, name: str, who: str, why: str) -> int:
     """Make RUN a baseline; later runs are compared with it."""
     from harness.engine.run_folder import load_report
-    from harness.report.runs.baseline import (
+    from harness.plugins.release.baseline import (
         accept,
         git_user,
         path_of,
         replaced,
         save_baseline,
     )
-    from harness.report.runs.selection import baselines_beside
+    from harness.plugins.release.selection import baselines_beside
 
     beside = baselines_beside(Path(runs))
     run = load_report(Path(runs), run_name)
@@ -66,8 +66,8 @@ def baseline_accept(*, run_name: str, runs: str, name: str, who: str, why: str) 
 @RUNS
 def baseline_list(*, runs: str) -> int:
     """List the baselines, and for each one who accepted it and why."""
-    from harness.report.runs.baseline import baselines_in, load_baseline
-    from harness.report.runs.selection import baselines_beside
+    from harness.plugins.release.baseline import baselines_in, load_baseline
+    from harness.plugins.release.selection import baselines_beside
 
     folder = baselines_beside(Path(runs))
     paths = baselines_in(folder)
@@ -99,14 +99,18 @@ def gate(*, run_name: str, against: str, runs: str, suites: tuple[Path, ...]) ->
 
     Exit codes: 0 may ship, 1 may not ship, 2 could not tell.
     """
-    from harness.commands.release.gate import decide, gate_lines, gate_markdown
     from harness.core.settings import Settings, near
     from harness.engine.run_folder import load_report
+    from harness.plugins.release.baseline import (
+        baselines_in,
+        find_baseline,
+        load_baseline,
+    )
+    from harness.plugins.release.diff import diff, rtol_by
+    from harness.plugins.release.gate import decide, gate_lines, gate_markdown
+    from harness.plugins.release.selection import baselines_beside, with_verdicts
     from harness.report.finish import tell_ci
     from harness.report.rejudge import rejudge, reports_again
-    from harness.report.runs.baseline import baselines_in, find_baseline, load_baseline
-    from harness.report.runs.diff import diff, rtol_by
-    from harness.report.runs.selection import baselines_beside, with_verdicts
 
     beside = baselines_beside(Path(runs))
     report = load_report(Path(runs), run_name)

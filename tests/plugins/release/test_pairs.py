@@ -4,12 +4,13 @@ from datetime import date
 
 import pytest
 
-from harness.report.runs.baseline import accept, load_baseline, save_baseline
-from harness.report.runs.diff import RunChange
-from harness.report.runs.pairs import compare_pairs
-from harness.report.runs.thresholds import Change
+from harness.plugins.release.baseline import accept, load_baseline, save_baseline
+from harness.plugins.release.diff import RunChange
+from harness.plugins.release.pairs import compare_pairs
+from harness.plugins.release.thresholds import Change
+from tests.plugins.release.changes import found
 from tests.unit.reports import output, record
-from tests.unit.snapshots import MACHINE, found, run, verdict
+from tests.unit.snapshots import MACHINE, run, verdict
 
 NAN = float("nan")
 

@@ -7,8 +7,8 @@ import pytest
 from msgspec import structs
 
 from harness.core.text import FLOORS
-from harness.report.run_diff import course_lines
-from harness.report.runs.course import course
+from harness.plugins.release.course import course
+from harness.plugins.release.screen import course_lines
 from tests.unit.reports import CASE, output, record
 from tests.unit.snapshots import MACHINE, exactly, run, verdict
 

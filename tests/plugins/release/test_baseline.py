@@ -7,14 +7,14 @@ from datetime import date
 import pytest
 
 from harness.core.errors import ParityError
-from harness.report.runs.baseline import (
+from harness.plugins.release.baseline import (
     accept,
     baselines_in,
     find_baseline,
     load_baseline,
     save_baseline,
 )
-from harness.report.runs.diff import diff
+from harness.plugins.release.diff import diff
 from tests.unit.reports import CASE, chain, output, record, row
 from tests.unit.snapshots import exactly, off_by, report, report_of, run, verdict
 

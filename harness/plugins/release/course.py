@@ -16,8 +16,7 @@ from harness.core.pipeline import IMAGE
 from harness.core.record import LAYERS, OUTPUTS, CaseRecord
 from harness.core.text import in_floors
 from harness.engine.run_folder import Report
-from harness.report.pictures import psnr_db
-from harness.report.runs.diff import (
+from harness.plugins.release.diff import (
     RtolOf,
     RunChange,
     diff,
@@ -27,8 +26,9 @@ from harness.report.runs.diff import (
     other_versions,
     rows_of,
 )
-from harness.report.runs.thresholds import Change
-from harness.report.runs.times import doubt
+from harness.plugins.release.thresholds import Change
+from harness.plugins.release.times import doubt
+from harness.report.pictures import psnr_db
 
 _Key = tuple[str, str, str]
 """The case, the check or measurement, and for time or memory the machine."""

@@ -8,19 +8,18 @@ import numpy as np
 import pytest
 
 from harness.measure.compare import compare
-from harness.report.runs.diff import COVERAGE, MEMORY, SETTINGS, SIZE, diff
-from harness.report.runs.thresholds import Change
+from harness.plugins.release.diff import COVERAGE, MEMORY, SETTINGS, SIZE, diff
+from harness.plugins.release.thresholds import Change
+from tests.plugins.release.changes import found, text
 from tests.unit.reports import CASE, chain, output, record, row
 from tests.unit.reports import COVERAGE as COUNTS
 from tests.unit.snapshots import (
     MACHINE,
     exactly,
-    found,
     off_by,
     report,
     report_of,
     run,
-    text,
     verdict,
 )
 

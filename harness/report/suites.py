@@ -7,6 +7,7 @@ command on a finished run asks this module.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from harness.core.errors import ParityError, SuiteError
@@ -143,3 +144,11 @@ def judges_of(
     if len(judges) == 1:
         judges[""] = next(iter(judges.values()))
     return judges
+
+
+def as_judged(report: Report, settings: Settings) -> Settings:
+    """Return the settings; where they name no tolerances, with those of the run."""
+    if settings.tier or settings.changes:
+        return settings
+    tier, changes = report.about.get("tier"), report.about.get("changes")
+    return replace(settings, tier=tier or "", changes=tuple(changes or ()))

@@ -45,8 +45,8 @@ from harness.engine.run_folder import (
     of_form,
     refuse_damaged,
 )
-from harness.report.runs.pairs import COMPARED
-from harness.report.runs.times import is_disturbed
+from harness.plugins.release.pairs import COMPARED
+from harness.report.times import is_disturbed
 
 SCHEMA = 2
 SUFFIX = ".json.xz"
