@@ -18,13 +18,11 @@ from typing import Any
 import click
 
 from harness import __version__
-from harness.commands.elsewhere import bundle, judge
 from harness.commands.explain.command import explain, repro
 from harness.commands.ranges import ranges
 from harness.commands.run import run
 from harness.commands.show import merge, nodes, show
 from harness.commands.store import store
-from harness.commands.target import target
 from harness.core.errors import ParityError
 from harness.core.outcome import CANNOT_TELL
 from harness.core.plugins import added
@@ -57,10 +55,7 @@ def cli() -> None:
     """
 
 
-for _command in (
-    *(run, show, merge, nodes, explain, repro, ranges),
-    *(bundle, judge, store, target),
-):
+for _command in (*(run, show, merge, nodes, explain, repro, ranges, store),):
     cli.add_command(_command)
 
 

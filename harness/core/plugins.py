@@ -35,6 +35,8 @@ class Plugin:
         reports: Functions of a finished run's `RunFacts`. Each writes a file into the
             run's folder and returns its path.
         sections: Functions of a run's `RunFacts` that yield sections of its page.
+        sessions: Functions of an `Opening` of a deployed file on a target. Each returns
+            a context manager that gives the `Session`, or None for another's target.
 
     """
 
@@ -44,6 +46,7 @@ class Plugin:
     facts: tuple[str, ...] = ()
     reports: tuple[str, ...] = ()
     sections: tuple[str, ...] = ()
+    sessions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

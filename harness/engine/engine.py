@@ -393,16 +393,19 @@ class Engine(AbstractContextManager["Engine"]):
         artifact, model = self._artifacts.deploy(excerpt.case, excerpt.entry)
         return artifact.file(model)
 
-    def bundle(self, case: Case, into: Path, layers: str) -> str:
-        """Write what another machine needs to run a case into an empty folder.
+    def run_task(
+        self, case: Case, task: str, *arguments: object, what: str
+    ) -> tuple[Entry, ...]:
+        """Run a task on a case's deployed files, in the process of its runtime.
 
-        `layers` is ``all`` values of layers, ``stats``, or ``outputs`` alone. This
-        returns the digest of the first deployed file's entry, as a record has it.
+        The task gets the case's id, component, device and backend, the files, and then
+        `arguments`. `what` it does is said in messages. This returns the files' entries
+        in the store.
         """
         case = self._artifacts.known(case)
         files = tuple(file for _, file in self._deployed(case))
-        self._job(case, tasks.WRITE_BUNDLE, files, into, layers, what="bundle")
-        return files[0].artifact.key_digest
+        self._job(case, task, files, *arguments, what=what)
+        return tuple(file.artifact for file in files)
 
     def file(self, case: Case) -> tuple[Entry, str]:
         """Return a case's deployed file: its store entry, and its name in there."""

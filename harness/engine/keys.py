@@ -90,7 +90,7 @@ _RULES = tuple(
     f"core/{name}.py"
     for name in ("contract", "foreign_files", "onnx_header", "private", "probes")
 )
-_SESSIONS = ("runtimes/renamed.py", "runtimes/session.py")
+_SESSIONS = tuple(f"runtimes/{name}.py" for name in ("driving", "renamed", "session"))
 DRAWN = ("recipes", "measure/named_arrays.py")
 EXPORTED = ("measure", "recipes", "runtimes/graph", "runtimes/pytorch", *_RULES)
 FOREIGN = (*EXPORTED, "runtimes/foreign", *_SESSIONS)
@@ -99,7 +99,7 @@ CONVERTED = (
     *("measure/name_map.py", "measure/trace.py"),
 )
 ANSWERED = (
-    *("measure", "runtimes/candidate", "runtimes/graph", "runtimes/target"),
+    *("measure", "runtimes/candidate", "runtimes/graph"),
     *(*_RULES, *_SESSIONS),
 )
 PICTURES = (

@@ -158,9 +158,6 @@ EVALUATE: Final = "harness.runtimes.graph.evaluated:evaluate"
 RUN_CANDIDATE: Final = "harness.runtimes.candidate.candidate:run_candidate"
 """Runs a deployed file and compares it meanwhile (the runtime's own host)."""
 
-WRITE_BUNDLE: Final = "harness.runtimes.target.bundle:write_bundle"
-"""Runs a deployed file and records what another machine has to run (as above)."""
-
 RUN_ISOLATED: Final = "harness.runtimes.candidate.operators:run_isolated"
 """Runs operators on the reference's own inputs (the runtime's own host)."""
 

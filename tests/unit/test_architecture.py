@@ -35,7 +35,7 @@ HOMES = {
         ),
         *("commands.explain.*", "plugins.tune.draws", "plugins.bench.*"),
         "plugins.plan.search",
-        "plugins.card.*",  # a card has arrays
+        *("plugins.card.*", "plugins.elsewhere.*"),  # a card and a trace have arrays
         "strategies",
     ),
     "hypothesis": ("strategies",),
@@ -74,7 +74,7 @@ LATE = (
 # Only worker processes import these.
 NOT_LATE = (
     *("recipes.inputs", "recipes.varied", "plugins.bench.torch_module"),
-    *("plugins.tune.draws", "plugins.card.*"),
+    *("plugins.tune.draws", "plugins.card.*", "plugins.elsewhere.*"),
 )
 
 

@@ -1,6 +1,6 @@
 """The ways in which an app calls a right file wrongly, each a change of its inputs.
 
-Nothing here runs a file. `harness.runtimes.candidate.calls` tries each form on the
+Nothing here runs a file. `harness.plugins.elsewhere.calls` tries each form on the
 samples of a dump.
 """
 

@@ -45,6 +45,7 @@ def bundle(*, case: str, out: Path | None, layers: str, suite: Path, store: str)
     """Write a folder that runs CASE on any machine with Python and the runtime."""
     from harness.engine.engine import Engine
     from harness.engine.run import open_store
+    from harness.plugins.elsewhere.bundle import bundled
     from harness.suite.suite import load_suite
 
     loaded = load_suite(suite)
@@ -52,7 +53,7 @@ def bundle(*, case: str, out: Path | None, layers: str, suite: Path, store: str)
     one = replace(one, device=replace(one.device, target=None))
     into = out or Path(f"bundle-{one.id.replace('/', '-')}")
     with new_folder(into) as folder, Engine(open_store(store), loaded.limits) as engine:
-        engine.bundle(one, folder, layers)
+        bundled(engine, one, folder, layers)
     size = sum(file.stat().st_size for file in into.rglob("*") if file.is_file())
     echo(f"wrote {into} ({size / 2**20:.1f} MB)")
     echo("next  copy it to the device, and run `python run.py` in it there")
@@ -82,7 +83,7 @@ def judge(
     of: str,
     names: Path | None,
     suite: Path,
-    **words: Any,  # noqa: ANN401  # the settings that are plain text
+    **words: Any,  # the settings that are plain text
 ) -> int:
     """Judge TRACES of bundles, or dumps of your own program, as runs of their cases.
 
@@ -135,9 +136,9 @@ def traced_case(
     """
     from harness.core.case import AT
     from harness.core.errors import SpecError
-    from harness.runtimes.target.dump import as_trace, is_trace
-    from harness.runtimes.target.form import LAYERS, OUTPUTS
-    from harness.runtimes.target.traced import about, most_output_bytes, size_of
+    from harness.plugins.elsewhere.dump import as_trace, is_trace
+    from harness.plugins.elsewhere.form import LAYERS, OUTPUTS
+    from harness.plugins.elsewhere.traced import about, most_output_bytes, size_of
     from harness.suite.tables import target_of
 
     given = path

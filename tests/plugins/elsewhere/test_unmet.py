@@ -2,10 +2,10 @@
 
 import pytest
 
+from harness.plugins.elsewhere import bundle_run
 from harness.runtimes.mnn import driver as mnn
 from harness.runtimes.mnn import session
 from harness.runtimes.onnxruntime.driver import CPU, OrtDriver
-from harness.runtimes.target import bundle_run
 
 CUDA = "CUDAExecutionProvider"
 

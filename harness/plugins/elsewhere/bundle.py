@@ -10,29 +10,33 @@ import shutil
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 
-from harness.core.case import Component, Device
+from harness.core.case import Case, Component, Device
 from harness.core.entry import check_artifact
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.probes import load_probes
 from harness.core.received import DamagedError
-from harness.core.runtime import runtime
+from harness.core.runtime import Runtime, runtime
 from harness.engine.deployed import Deployed
+from harness.engine.engine import Engine
 from harness.engine.host import report_progress
 from harness.measure.align import wanted_values
 from harness.measure.name_map import Names, as_given
 from harness.measure.trace import load_inputs, open_trace
+from harness.plugins.elsewhere import bundle_run
+from harness.plugins.elsewhere.form import LAYERS, OUTPUTS, bundle_of, settings_of
+from harness.plugins.elsewhere.remote import sha256, source_of
+from harness.plugins.elsewhere.traced import digest_of
+from harness.runtimes.driving import Driving, Here, Show, driven_by
 from harness.runtimes.renamed import fed
 from harness.runtimes.session import Feeds, open_session
-from harness.runtimes.target import bundle_run
-from harness.runtimes.target.drive import Driving, Show, recorded, sha256, source_of
-from harness.runtimes.target.form import LAYERS, OUTPUTS, bundle_of, settings_of
-from harness.runtimes.target.traced import digest_of
+
+_WRITE: Final = f"{__name__}:write_bundle"
 
 _README = """\
 {case}: run `python run.py` here, where Python 3.8, numpy and {packages} are installed.
@@ -58,8 +62,8 @@ class Recorder:
         self.entries: list[str] = []
         self.shown: dict[int, tuple[weakref.ref[np.ndarray], str]] = {}
 
-    def record(self, inner: Driving, files: Sequence[Path]) -> Driving:
-        """Return a runtime whose calls are recorded."""
+    def drive(self, declared: Runtime, files: Sequence[Path]) -> Driving:
+        """Return a runtime in this process whose calls are recorded."""
         into = f"model-{len(self.entries)}"
         (self._folder / into).mkdir()
         self.entries.append(files[0].parent.name)
@@ -73,7 +77,7 @@ class Recorder:
                 raise StageError(msg, outcome=Outcome.LOAD)
             shutil.copyfile(path, self._folder / name)
             self.files[name] = sha256(path)
-        return _Recorded(self, inner, into)
+        return _Recorded(self, Here(declared, files), into)
 
     def ref(self, name: str, value: np.ndarray) -> str:
         """Return where a call finds an array: shown before, or stored.
@@ -134,6 +138,20 @@ class _Recorded(Driving):
         self._inner.close()
 
 
+def bundled(engine: Engine, case: Case, into: Path, layers: str) -> str:
+    """Write what another machine needs to run a case into an empty folder.
+
+    `layers` is ``all`` values of layers, ``stats``, or ``outputs`` alone. This returns
+    the digest of the first deployed file's entry, as a record has it.
+
+    Raises:
+        ParityError: A stage ended without an answer.
+
+    """
+    first, *_ = engine.run_task(case, _WRITE, into, layers, what="bundle")
+    return first.key_digest
+
+
 def write_bundle(  # noqa: PLR0917  # a task takes its arguments by position
     case: str,
     component: Component,
@@ -165,7 +183,7 @@ def write_bundle(  # noqa: PLR0917  # a task takes its arguments by position
         probes = load_probes(file.probes)
         recorder.kind = ""
         with (
-            recorded(recorder.record),
+            driven_by(recorder.drive),
             open_session(backend_name, path, device, outputs) as opened,
         ):
             for reading in file.readings:

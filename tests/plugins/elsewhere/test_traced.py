@@ -6,16 +6,16 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from harness.commands.elsewhere import traced_case
 from harness.core.case import Case, Device, ExportSettings, Sample, Target, Variant
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
+from harness.plugins.elsewhere import bundle_run
+from harness.plugins.elsewhere.command import traced_case
+from harness.plugins.elsewhere.dump import as_trace
+from harness.plugins.elsewhere.form import LAYERS
+from harness.plugins.elsewhere.remote import sha256
+from harness.plugins.elsewhere.traced import Traced, digest_of
 from harness.runtimes.session import SAMPLE
-from harness.runtimes.target import bundle_run
-from harness.runtimes.target.drive import sha256
-from harness.runtimes.target.dump import as_trace
-from harness.runtimes.target.form import LAYERS
-from harness.runtimes.target.traced import Traced, digest_of
 from harness.suite.suite import load_suite
 from tests.unit import nets
 from tests.unit.suite.pipelines import UNET

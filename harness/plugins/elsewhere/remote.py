@@ -1,31 +1,23 @@
-"""Drive a runtime: in this process, or on a target through its agent.
-
-A session asks a `Driving` for what the runtime itself must do. So the same session
-serves both, and a target's values are checked, compared and named as those from here.
-"""
+"""Drive a runtime on a target through its agent, as a session drives it here."""
 
 from __future__ import annotations
 
 import hashlib
-import importlib
 import os
 import select
 import shlex
 import subprocess  # noqa: TID251  # the harness talks with it while it runs
 import sys
 import threading
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
-from harness.core.case import Device, Target
+from harness.core.case import Target
 from harness.core.errors import StageError
 from harness.core.kept_log import KeptLog
 from harness.core.outcome import Outcome
@@ -34,9 +26,10 @@ from harness.core.received import DamagedError
 from harness.core.runtime import Runtime
 from harness.engine.environments import python_of
 from harness.engine.host import last_words
-from harness.runtimes.session import Feeds, not_installed
-from harness.runtimes.target import agent
-from harness.runtimes.target.frames import Had, Hello, Line, read_frame
+from harness.plugins.elsewhere import agent
+from harness.plugins.elsewhere.frames import Had, Hello, Line, read_frame
+from harness.runtimes.driving import Driving, Show, Values
+from harness.runtimes.session import Feeds
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,122 +48,7 @@ _TIMES: Final = 1 << 12
 
 _BEFORE: Final = "before a Python answered"
 
-Show = Callable[[str, "np.ndarray"], None]
-
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Values:
-    """The values that a method may show.
-
-    Attributes:
-        show: Takes each.
-        names: Their names.
-        ends: What may stand behind a name of a value that need not come, and may come
-            several times; None where each value comes once.
-
-    """
-
-    show: Show
-    names: Collection[str]
-    ends: tuple[str, ...] | None = None
-
-
-class Driving(ABC):
-    """A runtime that a session drives.
-
-    Attributes:
-        version: The runtime's version.
-        files: The path of each of the session's files, where the runtime finds it.
-        about: Where the runtime runs, for the record; empty for here.
-
-    """
-
-    version: str
-    files: Mapping[str, str]
-    about: tuple[tuple[str, str], ...] = ()
-
-    @abstractmethod
-    def call(
-        self, do: str, feeds: Feeds | None = None, show: Show | None = None, **said: Any
-    ) -> Any:
-        """Call a method of the runtime's driver, and return its result."""
-
-    def ask(
-        self,
-        do: str,
-        kind: type[T],
-        feeds: Feeds | None = None,
-        values: Values | None = None,
-        /,
-        **said: Any,
-    ) -> T:
-        """Call a method whose result has a type, and whose values have names.
-
-        A target's answer is checked, because anything may answer there.
-
-        Raises:
-            StageError: The answer is another, or the connection broke.
-
-        """
-        del kind  # a runtime in this process is trusted
-        show = None if values is None else values.show
-        return cast("T", self.call(do, feeds, show, **said))
-
-    @abstractmethod
-    def close(self) -> None:
-        """End the connection, if there is one."""
-
-
-Record = Callable[[Driving, Sequence[Path]], Driving]
-"""Takes a runtime and a session's files; returns a runtime whose calls are recorded."""
-
-_RECORD: Final[ContextVar[Record | None]] = ContextVar("record", default=None)
-
-
-@contextmanager
-def recorded(record: Record) -> Iterator[None]:
-    """Have the calls of sessions recorded that are opened in the ``with``."""
-    token = _RECORD.set(record)
-    try:
-        yield
-    finally:
-        _RECORD.reset(token)
-
-
-def drive(declared: Runtime, device: Device, files: Sequence[Path]) -> Driving:
-    """Return a runtime, here or on the device's target, that has a session's files.
-
-    Raises:
-        StageError: The target cannot be reached, or the runtime is not installed.
-
-    """
-    if device.target is not None:
-        return Remote(declared, device.target, files)
-    here, record = _Here(declared, files), _RECORD.get()
-    return here if record is None else record(here, files)
-
-
-class _Here(Driving):
-    """A runtime in this process."""
-
-    def __init__(self, declared: Runtime, files: Sequence[Path]) -> None:
-        try:
-            module = importlib.import_module(declared.driver)
-        except ModuleNotFoundError as error:
-            raise not_installed(declared, error) from error
-        self._driver = module.open_driver()
-        self.version = self._driver.version
-        self.files = {path.name: str(path) for path in files}
-
-    def call(
-        self, do: str, feeds: Feeds | None = None, show: Show | None = None, **said: Any
-    ) -> Any:
-        return getattr(self._driver, do)(feeds or {}, show, **said)
-
-    def close(self) -> None:
-        self._driver = None  # its sessions are freed with it
 
 
 class AgentError(Exception):

@@ -17,8 +17,8 @@ from harness.core.case import Case
 from harness.core.errors import SuiteError
 from harness.core.received import DamagedError, check_plain, convert
 from harness.measure.received_arrays import ARRAY_BYTES, Arrays, copy_array
-from harness.runtimes.target.form import LAYERS, OUTPUTS, About, Value
-from harness.runtimes.target.traced import ABOUT, most_output_bytes
+from harness.plugins.elsewhere.form import LAYERS, OUTPUTS, About, Value
+from harness.plugins.elsewhere.traced import ABOUT, most_output_bytes
 
 NAME = "dump"
 """Name of the device of a dump that is given no other."""

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from harness.runtimes.candidate.calls import wrong_call
+from harness.plugins.elsewhere.calls import wrong_call
 from tests.unit.runtimes.candidate.test_contract import RIGHT, graph, run_of
 
 EARLIER = {

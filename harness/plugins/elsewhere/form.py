@@ -1,9 +1,8 @@
 """The form of a bundle and of a trace: what each may say, for its writer and readers.
 
 `parity bundle` writes a bundle through these types, a card holds one as text, and
-`parity judge` and `parity verify` read a trace by them. The calls of a bundle are a
-closed set. Each runtime with a driver declares its own in the module ``calls`` beside
-the driver: ``CALLS``, the union of its calls, and ``refusals(call, files)``.
+`parity judge` and `parity verify` read a trace by them. Each runtime with a driver
+declares the calls that a bundle may have, as `harness.runtimes.calls` says.
 """
 
 from __future__ import annotations
@@ -21,13 +20,11 @@ from msgspec import Meta, Struct
 from harness.core.case import Device
 from harness.core.received import DamagedError, convert, decode, read_json
 from harness.core.runtime import Runtime
-from harness.runtimes.target import bundle_run
+from harness.plugins.elsewhere import bundle_run
+from harness.runtimes.calls import FILE, FOLDER, Name, Option
 
 FORMAT = bundle_run.FORMAT
 OUTPUTS, LAYERS = bundle_run.OUTPUTS, "layers"
-
-PLACE = "bundle:"
-"""What a path in a bundle's calls begins with; the bundle's folder replaces it."""
 
 ABOUT_BYTES = 32 << 20
 """Largest size of what a trace says about itself: 6,000 values have 1 MB."""
@@ -38,51 +35,15 @@ _CALLS = 256
 _MOST = 1 << 48
 """More numbers than any value has."""
 
-_FOLDER = "model-[0-9]{1,4}"
-_FILE = _FOLDER + r"/(?!\.{1,2}\Z)[^/\\\x00-\x1f]{1,255}"
-
-Name = Annotated[str, Meta(max_length=4096)]
-"""A name that somebody chose: of a value, a sample or a case. It is never a path."""
-
 Text = Annotated[str, Meta(max_length=1 << 16)]
 Digest = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
-FileName = Annotated[str, Meta(pattern=rf"\A{_FILE}\Z")]
+FileName = Annotated[str, Meta(pattern=rf"\A{FILE}\Z")]
 """A file of a bundle: ``model-0/model.mnn``."""
 
-Model = Annotated[str, Meta(pattern=rf"\A{PLACE}{_FILE}\Z")]
-NoModel = Annotated[str, Meta(pattern=rf"\A({PLACE}{_FILE})?\Z")]
-"""A file of a bundle, or an empty text."""
-
-Folder = Annotated[str, Meta(pattern=rf"\A{PLACE}{_FOLDER}\Z")]
-Threads = Annotated[int, Meta(ge=0, le=1024)]
 Size = Annotated[int, Meta(ge=0, le=_MOST)]
 Shape = Annotated[tuple[Size, ...], Meta(max_length=32)]
 Dtype = Annotated[str, Meta(pattern=r"\A[<>|=]?[biuf][1248]\Z")]
 """A dtype that can be measured, as NumPy writes it: ``<f4``."""
-
-Option = bool | int | float | Name
-
-
-class Said(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The arguments of a call: those of the driver's method, and no others."""
-
-
-class Call(
-    Struct, frozen=True, kw_only=True, tag_field="do", forbid_unknown_fields=True
-):
-    """A call of a driver's method, whose name is the tag ``do``.
-
-    Attributes:
-        kind: What the call shows: ``outputs``, ``layers``, or nothing that is kept.
-        sample: The sample that it runs.
-        feeds: Name of each array that it takes, to the array's key in the feeds, or to
-            the number of the call that showed it and its name there.
-
-    """
-
-    kind: Literal["", "outputs", "layers"]
-    sample: Name
-    feeds: dict[Name, Name]
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -241,7 +202,7 @@ def strange_file(names: Iterable[str], declared: Runtime) -> str:
     known = (declared.model, *declared.weights)
     for name in names:
         folder, _, own = name.rpartition("/")
-        if own not in known or not re.fullmatch(_FOLDER, folder):
+        if own not in known or not re.fullmatch(FOLDER, folder):
             files = " and ".join(known)
             return f"names the file {name!r}, and {declared.title}'s are {files}"
     return ""

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.runtimes.target import agent
+from harness.plugins.elsewhere import agent
 
 MODEL, PLANTED = b"a model", b"a trick"
 DIGEST = hashlib.sha256(MODEL).hexdigest()

@@ -19,9 +19,9 @@ from harness.core.outcome import Outcome
 from harness.core.runtime import runtimes
 from harness.engine.export_files import MODEL
 from harness.engine.host import Host
+from harness.plugins.elsewhere import agent, bundle_run, remote
+from harness.plugins.elsewhere.traced import Sketched
 from harness.runtimes.session import open_session
-from harness.runtimes.target import agent, bundle_run, drive
-from harness.runtimes.target.traced import Sketched
 from tests.unit import nets
 
 OUTPUTS = ["map", "pooled"]
@@ -98,19 +98,19 @@ def sent_files(path, folder):
     """
     os.environ["TMPDIR"] = str(folder)
     sent: list[list[str]] = []
-    send = drive.Remote._send_file
+    send = remote.Remote._send_file
 
     def noted(self, file, digest):
         sent[-1].append(file.name)
         send(self, file, digest)
 
-    drive.Remote._send_file = noted  # type: ignore[method-assign]
+    remote.Remote._send_file = noted  # type: ignore[method-assign]
     # Another inode number is what the same path on another disk would have.
-    drive.source_of = partial(_changed, drive.source_of, b"seen.st_ino,", b"0,")
+    remote.source_of = partial(_changed, remote.source_of, b"seen.st_ino,", b"0,")
     for at in range(3):
         sent.append([])
         if at == 2:
-            next(folder.glob(f"parity-agent-*/{drive.sha256(path)}")).write_bytes(b"")
+            next(folder.glob(f"parity-agent-*/{remote.sha256(path)}")).write_bytes(b"")
         with open_session("onnxruntime", path, device(), OUTPUTS) as it:
             it.run(nets.feeds(nets.BLOCKS))
         sent[-1].sort()
@@ -129,7 +129,7 @@ def test_a_record_says_that_the_usual_folder_of_a_target_is_not_safe(
 def noted(path, folder):
     os.environ["TMPDIR"] = str(folder)
     (folder / f"parity-agent-{os.getuid()}").symlink_to(folder)
-    drive.source_of = partial(_changed, drive.source_of, b"seen.st_ino,", b"0,")
+    remote.source_of = partial(_changed, remote.source_of, b"seen.st_ino,", b"0,")
     with open_session("onnxruntime", path, device(), OUTPUTS) as session:
         return dict(session.ran.detail)["files"]
 
@@ -206,9 +206,9 @@ BROKEN = {
 
 def opened(path, command, source=None, stall_s=60.0):
     """The error of a session on a target; with `source` put in the agent's place."""
-    drive.STALL_S = stall_s  # type: ignore[misc]
+    remote.STALL_S = stall_s  # type: ignore[misc]
     if source is not None:
-        drive.source_of = partial(_changed, drive.source_of, *source)
+        remote.source_of = partial(_changed, remote.source_of, *source)
     sizes = dict.fromkeys(made_in("onnxruntime", path), 1)
     try:
         with open_session("onnxruntime", path, device(command), OUTPUTS) as session:
@@ -405,7 +405,7 @@ SENT = (agent.__name__, bundle_run.__name__, *DRIVERS.values())
 
 @pytest.mark.parametrize("module", SENT)
 def test_what_is_sent_is_old_python_and_imports_little(module):
-    tree = ast.parse(drive.source_of(module), feature_version=(3, 8))
+    tree = ast.parse(remote.source_of(module), feature_version=(3, 8))
     inside = [
         node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)
     ]

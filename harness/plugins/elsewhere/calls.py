@@ -8,24 +8,21 @@ calls in that way. A factor is fitted to the dump.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
-from harness.core.case import Device
 from harness.core.errors import StageError
 from harness.core.record import OUTPUTS, Row
 from harness.core.runtime import runtime
 from harness.measure.error_patterns.rules import beyond_noise
 from harness.measure.sensitivity import Arrays, Run
-from harness.runtimes.candidate.call_forms import Form, call_forms, fitted
-from harness.runtimes.session import open_session
-from harness.runtimes.target.traced import about
+from harness.plugins.elsewhere.call_forms import Form, call_forms, fitted
+from harness.runtimes.candidate.candidate import STALE
+from harness.runtimes.session import Opening, open_session
 
-STALE = "the same answer as to an earlier sample: a buffer that was not written again"
 FITS = 0.1
 """Largest error of an explained output, as a share of what its call changed."""
 
@@ -35,26 +32,19 @@ BUDGET_S = 180.0
 
 def with_wrong_call(
     rows: list[Row],
-    *,
-    backend: str,
-    path: Path,
-    device: Device,
-    outputs: Sequence[str],
+    opening: Opening,
     feeds: Mapping[str, Arrays],
     made: Mapping[str, Arrays],
 ) -> list[Row]:
     """Return rows with the wrong call of a dump as the pattern of its outputs.
 
     It must explain every sample whose outputs are off and not `STALE`. The rows stay as
-    they are if none does, if the file cannot run here, or if the values are of no dump:
-    a bundle makes the calls of a session.
+    they are if none does, or if the file cannot run here.
 
     `rows` may have rows of other files. `feeds` has the inputs of each sample, in
     order, and `made` its outputs in the dump.
     """
-    trace = device.target.trace if device.target else ""
-    if not trace or about(Path(trace)).samples:
-        return rows
+    outputs, device = opening.outputs, opening.device
     off = [
         row
         for row in rows
@@ -63,7 +53,7 @@ def with_wrong_call(
     ]
     if not off:
         return rows
-    declared = runtime(backend)
+    declared = runtime(opening.backend)
     here = replace(
         device,
         device=declared.devices[0],
@@ -78,7 +68,7 @@ def with_wrong_call(
     words = ""
     with (
         suppress(StageError),
-        open_session(backend, path, here, outputs) as session,
+        open_session(opening.backend, opening.path, here, outputs) as session,
     ):
         words = wrong_call(session.run, feeds, given)
     mine = {id(row) for row in off if words}
