@@ -47,9 +47,9 @@ from harness.core.case import Case
 from harness.core.record import CaseRecord
 from harness.engine.cluster import CaseResult, Elsewhere, Place, Task
 from harness.engine.engine import record_of
+from harness.engine.finished_run import load_report
 from harness.engine.groups import together
 from harness.engine.needs import TaskStep
-from harness.engine.run_folder import load_report
 from harness.suite.suite import load_suite
 
 DIGITS = Path(__file__).parents[1] / "fixtures" / "digits"

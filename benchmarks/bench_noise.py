@@ -19,7 +19,7 @@ import figures
 import numpy as np
 
 from harness.core.comparison import Comparison
-from harness.engine.run_folder import Report, load_report
+from harness.engine.finished_run import Report, load_report
 from harness.plugins.release.thresholds import PEAK_FLOORS, RMS_FLOORS
 
 DIGITS = Path(__file__).parents[1] / "fixtures" / "digits"

@@ -26,7 +26,7 @@ from harness.core.whole_file import writing
 
 if TYPE_CHECKING:
     from harness.core.record import Key
-    from harness.engine.run_folder import Report
+    from harness.engine.finished_run import Report
 
 
 @click.command()
@@ -55,7 +55,7 @@ def show(  # one option each
     With a CASE, list its values in order of execution.
     """
     from harness.core.settings import Settings
-    from harness.engine.run_folder import load_report
+    from harness.engine.finished_run import load_report
     from harness.judge.run import exit_code
     from harness.report.layers import layer_lines, module_lines, samples_of
     from harness.report.rejudge import facts_of, next_steps, rejudge
@@ -98,7 +98,8 @@ def merge(
     RUN is the id or the folder of a shard's run.
     """
     from harness.core.settings import Settings
-    from harness.engine.run_folder import RunFolder, load_report
+    from harness.engine.finished_run import load_report
+    from harness.engine.run_folder import RunFolder
     from harness.report import merge as shards
 
     home = Path(runs)
@@ -130,7 +131,7 @@ def nodes(
     exporter. Then open this file under "view node data".
     """
     from harness.core.settings import Settings, near
-    from harness.engine.run_folder import load_report
+    from harness.engine.finished_run import load_report
     from harness.report.layers import node_data
     from harness.report.rejudge import rejudge
 

@@ -20,7 +20,6 @@ from harness.core.record_form import (
     Count,
     Finite,
     Name,
-    Seconds,
     Share,
     Text,
 )
@@ -181,28 +180,6 @@ class BaselineForm(_Report, kw_only=True):
 
     def __post_init__(self) -> None:
         _check_keys(self, self.cases)
-
-
-class OneSuite(Struct):
-    """What is read quickly of a suite."""
-
-    path: Name
-
-
-class OneCase(Struct):
-    """What is read quickly of a case: the seconds of each stage."""
-
-    suite: Name
-    case: Name
-    took_s: dict[Name, Seconds] | None = None
-
-
-class Outline(Struct):
-    """What is read quickly of a report: its suites, and the times of its cases."""
-
-    schema: int
-    suites: list[OneSuite] = []
-    cases: list[OneCase] = []
 
 
 class Version(Struct):

@@ -9,8 +9,8 @@ from pathlib import Path
 from harness.core.errors import ParityError
 from harness.core.settings import NextSteps, Settings
 from harness.core.text import Line, few, wrapped
+from harness.engine.finished_run import Report, differing
 from harness.engine.run import files_of
-from harness.engine.run_folder import Report, differing
 from harness.report.explained import explanations_in
 from harness.report.finish import (
     Judged,

@@ -14,8 +14,8 @@ from harness.core.errors import ParityError, SuiteError
 from harness.core.private import with_tilde
 from harness.core.settings import RUNS, SUITE_FILE, Settings
 from harness.core.text import few
+from harness.engine.finished_run import Report
 from harness.engine.run import path_of
-from harness.engine.run_folder import Report
 from harness.suite.judge import Judge
 from harness.suite.suite import Suite, load_suite
 

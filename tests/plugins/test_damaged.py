@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from harness.core.received import unpacked
-from harness.engine.run_folder import load_report
+from harness.engine.finished_run import load_report
 from harness.plugins.release.baseline import load_baseline
 from harness.plugins.tune.record import save_tuning
 from harness.report.explained import EXPLANATIONS, Explained

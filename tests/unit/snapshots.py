@@ -6,8 +6,9 @@ from pathlib import Path
 
 from harness.core.received import convert
 from harness.core.record import ISOLATED, SELF
+from harness.engine.finished_run import of_form
 from harness.engine.report_form import ReportForm
-from harness.engine.run_folder import SCHEMA, of_form
+from harness.engine.run_folder import SCHEMA
 from tests.unit.reports import CASE, output, record
 
 SUITE = "/somewhere/digits/parity.toml"

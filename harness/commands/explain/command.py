@@ -148,7 +148,7 @@ def _onto_page(found: Explained, runs: str, suite: Suite) -> str:
 
     """
     from harness.core.settings import Settings, near
-    from harness.engine.run_folder import load_report, newest_with
+    from harness.engine.finished_run import load_report, newest_with
     from harness.report.rejudge import rejudge, reports_again
     from harness.report.suites import as_judged
 

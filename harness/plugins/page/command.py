@@ -32,7 +32,7 @@ def report(  # one option each
     """Write the page of RUN again, judged by other tolerances if given."""
     from harness.core.settings import Settings, near
     from harness.core.whole_file import writing
-    from harness.engine.run_folder import load_report
+    from harness.engine.finished_run import load_report
     from harness.plugins.page.page import PAGE, write_page
     from harness.report.rejudge import facts_again, rejudge
     from harness.report.suites import as_judged

@@ -37,14 +37,9 @@ from harness.core.record import (
 )
 from harness.core.text import count, few
 from harness.core.whole_file import write_whole, writing
+from harness.engine.finished_run import Report, decoded, of_form
 from harness.engine.report_form import BaselineForm
-from harness.engine.run_folder import (
-    Report,
-    compact,
-    decoded,
-    of_form,
-    refuse_damaged,
-)
+from harness.engine.run_folder import compact, refuse_damaged
 from harness.plugins.release.pairs import COMPARED
 from harness.report.times import is_disturbed
 

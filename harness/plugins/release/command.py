@@ -31,7 +31,7 @@ def baseline() -> None:
 @click.option("--why", default="", help="The reason; needed where checks fail.")
 def baseline_accept(*, run_name: str, runs: str, name: str, who: str, why: str) -> int:
     """Make RUN a baseline; later runs are compared with it."""
-    from harness.engine.run_folder import load_report
+    from harness.engine.finished_run import load_report
     from harness.plugins.release.baseline import (
         accept,
         git_user,
@@ -100,7 +100,7 @@ def gate(*, run_name: str, against: str, runs: str, suites: tuple[Path, ...]) ->
     Exit codes: 0 may ship, 1 may not ship, 2 could not tell.
     """
     from harness.core.settings import Settings, near
-    from harness.engine.run_folder import load_report
+    from harness.engine.finished_run import load_report
     from harness.plugins.release.baseline import (
         baselines_in,
         find_baseline,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from harness.core.pipeline import IMAGE
 from harness.core.record import LAYERS, OUTPUTS, CaseRecord
 from harness.core.text import in_floors
-from harness.engine.run_folder import Report
+from harness.engine.finished_run import Report
 from harness.plugins.release.diff import (
     RtolOf,
     RunChange,

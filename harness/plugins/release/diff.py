@@ -13,7 +13,7 @@ from harness.core.outcome import Outcome
 from harness.core.pipeline import IMAGE, PAIRS
 from harness.core.record import LAYERS, CaseRecord, Row, coverage_share
 from harness.core.text import count, few, in_bytes, in_floors
-from harness.engine.run_folder import CaseReport, Report, differing
+from harness.engine.finished_run import CaseReport, Report, differing
 from harness.measure.metrics import METRIC, Metric
 from harness.plugins.release import thresholds
 from harness.plugins.release.causes import same_task, settings_causes, task_causes

@@ -16,7 +16,7 @@ from harness.core.shown import echo, print_lines
 from harness.core.text import count, few
 
 if TYPE_CHECKING:
-    from harness.engine.run_folder import Report
+    from harness.engine.finished_run import Report
     from harness.suite.suite import Suite
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.core.errors import ParityError
-from harness.engine.run_folder import (
+from harness.engine.finished_run import (
     LAST,
     CheckEnd,
     Report,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from harness.engine.run_folder import load_report
+from harness.engine.finished_run import load_report
 from harness.judge.run import beside_baseline
 from harness.plugins.release.baseline import (
     baselines_in,

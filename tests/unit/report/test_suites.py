@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from harness.engine.run_folder import load_report
+from harness.engine.finished_run import load_report
 from harness.plugins.tune.record import save_tuning
 from harness.report.suites import suites_for
 from tests.unit.finished import ID, TOLERANCES, called, run_in, suite_in, told_of
