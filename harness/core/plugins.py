@@ -25,10 +25,17 @@ class Plugin:
     Attributes:
         cases: Readers of the tables ``[pipeline.NAME]`` of a suite, each a
             `harness.suite.end_to_end.Reader`.
+        baselines: Functions of the name of a baseline and the folder of runs. Each
+            returns the path of the baseline; `ParityError` says that there is none.
         commands: `click` commands of `parity`.
         checks: Functions of a `CaseRecord`. Each returns None, or one sentence that
             says what is wrong. The outputs of the case then fail with the outcome
             ``check``.
+        facts: Functions of a finished run's `RunFacts`, its `Judged` verdicts and the
+            path of its report.json. Each returns the facts with what it adds, before
+            anything is written of them.
+        reports: Functions of a finished run's `RunFacts`. Each writes a file into the
+            run's folder and returns its path.
         sections: Functions of a run's `RunFacts` that yield sections of its page.
         executors: Functions of the text of ``--on`` and of what receives progress. Each
             returns a `CaseExecutor`, or raises a `ParityError`.
@@ -42,8 +49,11 @@ class Plugin:
     """
 
     cases: tuple[str, ...] = ()
+    baselines: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
+    reports: tuple[str, ...] = ()
     sections: tuple[str, ...] = ()
     executors: tuple[str, ...] = ()
     shards: tuple[str, ...] = ()
@@ -86,6 +96,10 @@ class Added:
             raise SpecError(self.words)
         return self.function(*arguments)
 
+    def failed(self, error: Exception) -> str:
+        """Return a sentence about an error that the function raised."""
+        return f"plug-in {self.plugin!r}: {self.name} failed: {first_line(error)}"
+
 
 def added(kind: str) -> Iterator[Added]:
     """Yield what the installed plug-ins add of a kind, by the plug-ins' names.
@@ -112,6 +126,23 @@ def declared(kind: str) -> tuple[str, ...]:
     """
     plugins = (plugin for _, plugin, _ in _plugins() if plugin is not None)
     return tuple(name for plugin in plugins for name in getattr(plugin, kind))
+
+
+def needed(kind: str) -> Callable[..., Any]:
+    """Return the first function that a plug-in adds of a kind.
+
+    Args:
+        kind: A field of `Plugin`.
+
+    Raises:
+        SpecError: No plug-in adds one.
+
+    """
+    for one in added(kind):
+        if one.function is not None:
+            return one.function
+    msg = f"no plug-in here adds {kind}; leave this out, or install one that adds them."
+    raise SpecError(msg)
 
 
 @functools.cache
