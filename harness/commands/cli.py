@@ -20,7 +20,6 @@ import click
 from harness import __version__
 from harness.commands.diff import diff
 from harness.commands.elsewhere import bundle, judge
-from harness.commands.explain.command import explain, repro
 from harness.commands.ranges import ranges
 from harness.commands.release.command import baseline, gate
 from harness.commands.run import run
@@ -61,7 +60,7 @@ def cli() -> None:
 
 
 for _command in (
-    *(run, show, report, merge, nodes, explain, repro, ranges),
+    *(run, show, report, merge, nodes, ranges),
     *(bundle, judge, diff, baseline, gate, store, target, versions),
 ):
     cli.add_command(_command)

@@ -36,7 +36,6 @@ from harness.core.rounding import Effects, Trials
 from harness.core.runtime import formats, is_made, reference_host, runtime
 from harness.engine import export_files, keys, tasks
 from harness.engine.deployed import Deployed, Reading
-from harness.engine.excerpt import Redraw, Spot
 from harness.engine.imports import Imports
 from harness.engine.needs import drawing_need
 from harness.engine.stage import Stage, lost
@@ -253,25 +252,6 @@ class Artifacts:
                     failure=Outcome.EXPORT,
                 )
         return tuple(self.found(tasks.INPUTS, drawn, sample) for sample in samples)
-
-    def excerpt(self, case: Case, graph: Entry, reading: Reading, spot: Spot) -> Entry:
-        """Return the excerpt around one value of a graph; cut it out if missing."""
-        return self.make(
-            tasks.EXCERPT.of(host=f"{CONVERT}{case.backend}"),
-            *(case.component, graph, reading, spot),
-            decides=(graph, reading, spot),
-            subject=case.component.name,
-            label=f"{case.id}: excerpt at {spot.probe}",
-        )
-
-    def redrawn(self, case: Case, excerpt: Entry, how: Redraw) -> Entry:
-        """Return an excerpt with drawn numbers; draw them if they are missing."""
-        return self.make(
-            tasks.REDRAWN.of(host=f"{CONVERT}{case.backend}"),
-            *(excerpt, how),
-            subject=case.component.name,
-            label=f"{case.id}: drawn excerpt",
-        )
 
     def effects(
         self,

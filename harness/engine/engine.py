@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from harness.core.case import Case, Group, Sample, sample_groups, samples_of
-from harness.core.comparison import Comparison
 from harness.core.entry import Entry
 from harness.core.errors import ParityError, SpecError, StageError, StoreError
 from harness.core.memory import Need
@@ -29,7 +28,6 @@ from harness.core.waiting import awaited
 from harness.engine import export_files, keys, tasks
 from harness.engine.artifacts import Artifacts, native_converter
 from harness.engine.deployed import Deployed, Reading
-from harness.engine.excerpt import Excerpt, Redraw, Spot, excerpt_of
 from harness.engine.groups import Begun, together
 from harness.engine.kept import kept, seen
 from harness.engine.made_of import made_of
@@ -77,7 +75,7 @@ class Engine(AbstractContextManager["Engine"]):
         self.store = store
         self._pictures = pictures
         self._worker_pool = WorkerPool.of(limits, on_progress)
-        self._artifacts = Artifacts(
+        self.artifacts = Artifacts(
             store, self._worker_pool, native_converter(mnn_convert)
         )
         self.jobs = limits.jobs
@@ -147,18 +145,18 @@ class Engine(AbstractContextManager["Engine"]):
         A failure is not reported here. The case that needs the artifact reports it.
         """
         with timed() as seconds, suppress(ParityError):
-            first = self._artifacts.known(first)
+            first = self.artifacts.known(first)
             if isinstance(first, PipelineCase):
-                self._artifacts.draw(first.pipeline, first.device)
+                self.artifacts.draw(first.pipeline, first.device)
             else:
                 cases = [first, *(one for one in others if isinstance(one, Case))]
-                self._artifacts.prepare(first, samples_of(cases))
+                self.artifacts.prepare(first, samples_of(cases))
         return seconds
 
     def export(self, case: Case) -> dict[str, float]:
         """Make the graph of a pipeline's file, and no reference; as `prepare` does."""
         with timed() as seconds, suppress(ParityError):
-            self._artifacts.export(self._artifacts.known(case))
+            self.artifacts.export(self.artifacts.known(case))
         return seconds
 
     def _run_into(
@@ -180,11 +178,11 @@ class Engine(AbstractContextManager["Engine"]):
     def run(self, case: Tested) -> CaseRecord:
         """Run one case through all stages and return its record."""
         if isinstance(case, PipelineCase):
-            return _recorded(case, partial(self._run_pipeline, case))
-        return _recorded(case, partial(self._run, case))
+            return self.recorded(case, partial(self._run_pipeline, case))
+        return self.recorded(case, partial(self._run, case))
 
     def _run(self, case: Case) -> Fields:
-        case = self._artifacts.known(case)
+        case = self.artifacts.known(case)
         found = self._deployed(case)
         case, refused = self._without_refused(case)
         rewrites = [
@@ -192,11 +190,11 @@ class Engine(AbstractContextManager["Engine"]):
             for _, file in found
             for reading in file.readings
         ]
-        fields = self._measured(case, [file for _, file in found])
+        fields = self.measured(case, [file for _, file in found])
         readings = [reading for _, file in found for reading in file.readings]
-        fields["rows"] += self._artifacts.self_rows(case, readings)
+        fields["rows"] += self.artifacts.self_rows(case, readings)
         # This is last: if a runtime refuses the file, its own message is better.
-        checked = [self._artifacts.checked(case, graph) for graph, _ in found]
+        checked = [self.artifacts.checked(case, graph) for graph, _ in found]
         fields["graphs"] = tuple(
             {**one, "exact": exact(case)} for one in checked if one
         )
@@ -213,7 +211,7 @@ class Engine(AbstractContextManager["Engine"]):
 
     def _without_refused(self, case: Case) -> tuple[Case, tuple[str, ...]]:
         """Return a case without the sizes that its reference refuses, and these."""
-        read = self._artifacts.prepare(case, case.samples)
+        read = self.artifacts.prepare(case, case.samples)
         kept = tuple(sample for sample in case.samples if not read[sample].refused)
         refused = tuple(
             f"{sample.label} ({read[sample].refused})"
@@ -224,12 +222,12 @@ class Engine(AbstractContextManager["Engine"]):
 
     def _prepared(self, case: Case) -> list[tuple[Group, Entry, tuple[Reading, ...]]]:
         """Return each group of a case's samples, its graph, and its references."""
-        case = self._artifacts.known(case)
-        prepared = self._artifacts.prepare(case, case.samples)
+        case = self.artifacts.known(case)
+        prepared = self.artifacts.prepare(case, case.samples)
         return [
             (
                 replace(group, samples=samples),
-                self._artifacts.graph(case, group),
+                self.artifacts.graph(case, group),
                 tuple(prepared[sample] for sample in samples),
             )
             for group in sample_groups(case, case.samples)
@@ -240,18 +238,12 @@ class Engine(AbstractContextManager["Engine"]):
         """Return each exported graph of a case, and its deployed file with samples."""
         found = []
         for group, graph, readings in self._prepared(case):
-            file = self._artifacts.deployed(case, graph, readings)
-            asked = self._artifacts.asked(case, group)
+            file = self.artifacts.deployed(case, graph, readings)
+            asked = self.artifacts.asked(case, group)
             found.append((graph, replace(file, asked=asked)))
         return found
 
-    def _run_excerpt(self, excerpt: Excerpt) -> Fields:
-        case = excerpt.case
-        file = self._artifacts.deployed(case, excerpt.entry, [excerpt.reading])
-        fields = self._measured(case, [file])
-        return {**fields, "artifacts": {case.backend: file.artifact.summary}}
-
-    def _measured(self, case: Case, deployed: Sequence[Deployed]) -> Fields:
+    def measured(self, case: Case, deployed: Sequence[Deployed]) -> Fields:
         """Run a case's deployed files, and return the measurements.
 
         The questions of a contract are asked once; the store keeps what a file answers.
@@ -276,7 +268,7 @@ class Engine(AbstractContextManager["Engine"]):
             replace(file, asked=None) if known.get(at) else file
             for at, file in enumerate(deployed)
         ]
-        need = self._artifacts.need(case, case.backend, case.samples)
+        need = self.artifacts.need(case, case.backend, case.samples)
         result = self._job(case, tasks.RUN_CANDIDATE, tuple(deployed), need=need)
         fields = seen(result, case.id, [(case.backend, case.device)])
         questions = {s.id: keys.question(case.component, s) for s in case.samples}
@@ -345,53 +337,8 @@ class Engine(AbstractContextManager["Engine"]):
 
     def drawing(self, case: PipelineCase) -> tuple[Entry, Entry]:
         """Return a pipeline's inputs and PyTorch's drawing; make missing ones."""
-        case = self._artifacts.known(case)
-        return self._artifacts.draw(case.pipeline, case.device)
-
-    def excerpt(self, case: Case, sample: Sample, spot: Spot) -> Excerpt:
-        """Return the excerpt around one value of a case's graph, as a separate case.
-
-        The sample gives the values of the reference.
-        """
-        case, graph, reading = self._one(self._artifacts.known(case), sample)
-        entry = self._artifacts.excerpt(case, graph, reading, spot)
-        return excerpt_of(case, entry)
-
-    def redraw(self, excerpt: Excerpt, how: Redraw) -> Excerpt:
-        """Return an excerpt with drawn weights and inputs, as a separate case.
-
-        Raises:
-            ParityError: ONNX's reference evaluator cannot run it.
-
-        """
-        entry = self._artifacts.redrawn(excerpt.case, excerpt.entry, how)
-        return excerpt_of(excerpt.case, entry, renamed=True)
-
-    def run_excerpt(self, excerpt: Excerpt) -> CaseRecord:
-        """Deploy an excerpt with its case's settings, run it, and return its record."""
-        return _recorded(excerpt.case, partial(self._run_excerpt, excerpt))
-
-    def evaluate(self, excerpt: Excerpt) -> Comparison:
-        """Compare what ONNX's reference evaluator makes of an excerpt; no runtime runs.
-
-        Raises:
-            ParityError: The evaluator cannot run it.
-
-        """
-        result = self._worker_pool.job(
-            "torch",
-            tasks.EVALUATE,
-            excerpt.entry,
-            subject=excerpt.case.id,
-            label=f"{excerpt.case.id}: by ONNX's reference evaluator",
-            failure=Outcome.RUN,
-        )
-        return cast("Comparison", result.value)
-
-    def deploy_excerpt(self, excerpt: Excerpt) -> Path:
-        """Return the deployed file of an excerpt; make it if it is missing."""
-        artifact, model = self._artifacts.deploy(excerpt.case, excerpt.entry)
-        return artifact.file(model)
+        case = self.artifacts.known(case)
+        return self.artifacts.draw(case.pipeline, case.device)
 
     def bundle(self, case: Case, into: Path, layers: str) -> str:
         """Write what another machine needs to run a case into an empty folder.
@@ -399,15 +346,15 @@ class Engine(AbstractContextManager["Engine"]):
         `layers` is ``all`` values of layers, ``stats``, or ``outputs`` alone. This
         returns the digest of the first deployed file's entry, as a record has it.
         """
-        case = self._artifacts.known(case)
+        case = self.artifacts.known(case)
         files = tuple(file for _, file in self._deployed(case))
         self._job(case, tasks.WRITE_BUNDLE, files, into, layers, what="bundle")
         return files[0].artifact.key_digest
 
     def file(self, case: Case) -> tuple[Entry, str]:
         """Return a case's deployed file: its store entry, and its name in there."""
-        case = self._artifacts.known(case)
-        return self._artifacts.deploy(case, self._artifacts.export(case))
+        case = self.artifacts.known(case)
+        return self.artifacts.deploy(case, self.artifacts.export(case))
 
     def output_effects(
         self, case: Case, trials: Sequence[Bits], only: Sequence[int] = ()
@@ -417,14 +364,14 @@ class Engine(AbstractContextManager["Engine"]):
         Each trial rounds some layers. `only` has the numbers of the samples to run; it
         is empty for all.
         """
-        case = self._artifacts.known(case)
-        drawn = self._artifacts.inputs(case, case.samples)
+        case = self.artifacts.known(case)
+        drawn = self.artifacts.inputs(case, case.samples)
         ids = [one.id for one in case.samples]
         samples = [*zip(ids, drawn, strict=True)]
         inputs = [(name, keys.contents(entry)) for name, entry in samples]
         given, values = self._trials(case, trials, only), {"inputs": inputs}
-        need = self._artifacts.need(case, "torch", case.samples)
-        return self._artifacts.effects(
+        need = self.artifacts.need(case, "torch", case.samples)
+        return self.artifacts.effects(
             tasks.OUTPUT_EFFECTS, given, values, samples, need=need
         )
 
@@ -441,17 +388,17 @@ class Engine(AbstractContextManager["Engine"]):
         of its layers. `only` has the numbers of the prompts to draw, one picture each;
         it is empty for all.
         """
-        drawing = self._artifacts.known(drawing)
+        drawing = self.artifacts.known(drawing)
         case = dict(drawing.roles)[role]
         assert case is not None  # noqa: S101  # as above
         pipeline = drawing.pipeline
         inputs, _ = self.drawing(drawing)
         drawn = tasks.DRAWING.key(pipeline, inputs, drawing.device)
         rest = (pipeline, role, inputs, self._worker_pool.memory_gib)
-        need = pipeline_need(drawing, self._artifacts.weights)
+        need = pipeline_need(drawing, self.artifacts.weights)
         given = self._trials(case, trials, only)
         values = {"drawing": drawn, "role": role}
-        return self._artifacts.effects(
+        return self.artifacts.effects(
             tasks.DRAWING_EFFECTS, given, values, *rest, need=need
         )
 
@@ -476,12 +423,12 @@ class Engine(AbstractContextManager["Engine"]):
         """
         watched = replace(sample, layers=True)
         every = tuple(watched if one == sample else one for one in case.samples)
-        case = self._artifacts.known(replace(case, samples=every))
-        case, graph, reading = self._one(case, watched)
-        file = self._artifacts.deployed(case, graph, [reading])
+        case = self.artifacts.known(replace(case, samples=every))
+        case, graph, reading = self.of_sample(case, watched)
+        file = self.artifacts.deployed(case, graph, [reading])
         rows: tuple[Row, ...] = ()
         if not sample.layers:
-            found = self._measured(case, [file])["rows"]
+            found = self.measured(case, [file])["rows"]
             rows = tuple(row for row in found if row.what in {LAYERS, READ[LAYERS]})
         what = "on the reference's inputs"
         try:
@@ -492,7 +439,32 @@ class Engine(AbstractContextManager["Engine"]):
             return rows
         return (*rows, *cast("tuple[Row, ...]", result.value))
 
-    def _one(self, case: Case, sample: Sample) -> tuple[Case, Entry, Reading]:
+    @staticmethod
+    def recorded(case: Tested, measure: Callable[[], Fields]) -> CaseRecord:
+        """Return the record of a run, with its measurements or its failure."""
+        try:
+            with timed() as seconds:
+                fields = {**measure(), "took_s": seconds}
+        except ParityError as error:
+            # A pipeline reads its picture or prompt when it draws, not at the export.
+            drawn = isinstance(case, PipelineCase)
+            outcome, log = Outcome.REFERENCE if drawn else Outcome.EXPORT, ""
+            if isinstance(error, StageError):
+                outcome, log = error.outcome, error.log
+                # Whoever starts a case has looked whether its runtime is installed.
+                # If a target or a package is still missing, nobody may overlook it.
+                if outcome is Outcome.UNAVAILABLE:
+                    outcome = Outcome.ABSENT
+            failure = Failure(outcome=outcome, message=str(error), log=log)
+            fields = {"failure": failure}
+        return record_of(
+            case,
+            stand_ins=stand_ins_of(case),
+            too_large=case.too_large if isinstance(case, Case) else (),
+            **fields,
+        )
+
+    def of_sample(self, case: Case, sample: Sample) -> tuple[Case, Entry, Reading]:
         """Return a case with one sample, its graph, and the sample's reference."""
         group, graph, readings = next(
             found for found in self._prepared(case) if sample in found[0].samples
@@ -501,11 +473,11 @@ class Engine(AbstractContextManager["Engine"]):
         return replace(case, samples=(sample,)), graph, reading
 
     def _run_pipeline(self, pipeline_case: PipelineCase) -> Fields:
-        pipeline_case = self._artifacts.known(pipeline_case)
+        pipeline_case = self.artifacts.known(pipeline_case)
         pipeline = pipeline_case.pipeline
-        inputs, reference = self._artifacts.draw(pipeline, pipeline_case.device)
+        inputs, reference = self.artifacts.draw(pipeline, pipeline_case.device)
         role_files = tuple(
-            self._artifacts.role_file(case, role)
+            self.artifacts.role_file(case, role)
             for role, case in pipeline_case.roles
             if case is not None
         )
@@ -527,14 +499,12 @@ class Engine(AbstractContextManager["Engine"]):
             subject=pipeline_case.id,
             label=pipeline_case.id,
             failure=Outcome.RUN,
-            need=pipeline_need(pipeline_case, self._artifacts.weights),
+            need=pipeline_need(pipeline_case, self.artifacts.weights),
             on_target=bool(pipeline_case.targets),
         )
         ran_on = [(file.backend, file.device) for file in role_files]
         fields = seen(result, pipeline_case.id, ran_on)
-        fields["rows"] += self._artifacts.self_pictures(
-            pipeline_case, inputs, reference
-        )
+        fields["rows"] += self.artifacts.self_pictures(pipeline_case, inputs, reference)
         return {
             **fields,
             "inputs": {"": keys.drawing_question(pipeline)},
@@ -550,31 +520,6 @@ def _contract_of(case: Case, file: Deployed) -> tuple[object, ...]:
     device = case.device
     ran = keys.processor(device), runtime(case.backend)
     return file.artifact, file.asked, inputs, device, *ran
-
-
-def _recorded(case: Tested, measure: Callable[[], Fields]) -> CaseRecord:
-    """Return the record of a run, with its measurements or its failure."""
-    try:
-        with timed() as seconds:
-            fields = {**measure(), "took_s": seconds}
-    except ParityError as error:
-        # A pipeline reads its picture or prompt when it draws, not at the export.
-        drawn = isinstance(case, PipelineCase)
-        outcome, log = Outcome.REFERENCE if drawn else Outcome.EXPORT, ""
-        if isinstance(error, StageError):
-            outcome, log = error.outcome, error.log
-            # Whoever starts a case has looked whether its runtime is installed. If a
-            # target or a package is still missing, nobody may overlook it.
-            if outcome is Outcome.UNAVAILABLE:
-                outcome = Outcome.ABSENT
-        failure = Failure(outcome=outcome, message=str(error), log=log)
-        fields = {"failure": failure}
-    return record_of(
-        case,
-        stand_ins=stand_ins_of(case),
-        too_large=case.too_large if isinstance(case, Case) else (),
-        **fields,
-    )
 
 
 def record_of(case: Tested, **fields: Any) -> CaseRecord:  # noqa: ANN401  # a record's

@@ -40,7 +40,6 @@ from harness.core.rounding import Trials
 from harness.core.runtime import Runtime, onnx_runtime, runtime, runtimes
 from harness.core.settings import RUNS
 from harness.engine.deployed import Reading
-from harness.engine.excerpt import Redraw, Spot
 from harness.engine.own_code import own_code
 from harness.recipes import RECIPES, weight_folders
 from harness.recipes.checkpoint import read_index
@@ -65,7 +64,6 @@ DRAWING_TOOLS = (
     *("torch", "diffusers", "transformers", "numpy"),
     *("tokenizers", "sentencepiece"),
 )
-EVALUATOR = ("onnx", "numpy")
 OPENCV = ("opencv-python-headless", "opencv-python")
 
 _OF_FOLDER = re.compile(r"\.dist-info/|^(\.\./)+(bin|Scripts)/|^__editable__")
@@ -143,10 +141,8 @@ def _(argument: Entry) -> object:
     return contents(argument)
 
 
-@part.register(ExportSettings)
-@part.register(Spot)
-@part.register(Redraw)
-def _(argument: ExportSettings | Spot | Redraw) -> object:
+@part.register
+def _(argument: ExportSettings) -> object:
     return asdict(argument)
 
 

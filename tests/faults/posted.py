@@ -32,13 +32,13 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from harness.commands.explain import post
-from harness.commands.explain.excerpts import cut_out
 from harness.core.settings import Settings
 from harness.engine.artifacts import Artifacts
 from harness.engine.export_files import MODEL
 from harness.engine.store import Store
-from harness.runtimes.graph.redraw import plain
+from harness.plugins.explain import post
+from harness.plugins.explain.excerpts import cut_out
+from harness.plugins.explain.redraw import plain
 from harness.suite.judge import Judge
 from harness.suite.suite import load_suite
 from tests.faults.catalogue import sessions
@@ -170,17 +170,17 @@ class PlantedEngine(WrappingEngine):
 
     def __init__(self, store, limits):
         super().__init__(store, limits)
-        self._artifacts = PlantedArtifacts(self._artifacts)
+        self.artifacts = PlantedArtifacts(self.artifacts)
 
     def plant(self, plant):
         """Have another fault from now on."""
         self.wrap = plant.wrap if isinstance(plant, InSession) else None
         in_graph = isinstance(plant, InGraph)
-        self._artifacts.change = plant.change if in_graph else None
+        self.artifacts.change = plant.change if in_graph else None
 
     def exported(self, case):
         """Return the path of a case's exported graph, which has no fault."""
-        return self._artifacts.export(case).file(MODEL)
+        return self.artifacts.export(case).file(MODEL)
 
 
 def spoil(module, wrap):

@@ -71,7 +71,7 @@ class Stand:
         self._engine = WrappingEngine(self.store, Limits(timeout_s=limit_s))
         # PATH may have a converter of its own, in which no fault is planted.
         self.artifacts = Artifacts(self.store, self._engine._worker_pool, None)
-        self._engine._artifacts = self.artifacts
+        self._engine.artifacts = self.artifacts
         self.peers = peers
         self.isolate = isolate
         self._judge = Judge.of(self.suite, Settings())
@@ -137,7 +137,7 @@ class Stand:
         return tuple(self._judge.check(record, what) for what in (LAYERS, OUTPUTS))
 
     def _record(self, case: Case, file: Deployed) -> CaseRecord:
-        fields = self._engine._measured(case, [file])
+        fields = self._engine.measured(case, [file])
         graph_error = max(
             float(reading.reference.meta["rewrite_max_abs"])
             for reading in file.readings

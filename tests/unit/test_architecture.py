@@ -33,7 +33,7 @@ HOMES = {
             "runtimes.*",
             "plugins.start.doctor.child",
         ),
-        *("commands.explain.*", "plugins.tune.draws", "plugins.bench.*"),
+        *("plugins.explain.*", "plugins.tune.draws", "plugins.bench.*"),
         "plugins.plan.search",
         "plugins.card.*",  # a card has arrays
         "strategies",
@@ -51,6 +51,7 @@ HOMES = {
         "core.onnx_header",
         *("runtimes.pytorch.export", "runtimes.graph.*", "runtimes.foreign.*"),
         *("runtimes.onnxruntime.*", "runtimes.mnn.*", "plugins.start.doctor.child"),
+        *("plugins.explain.cut", "plugins.explain.redraw", "plugins.explain.evaluated"),
     ),
     "onnx_ir": ("runtimes.pytorch.*", "runtimes.graph.check", "runtimes.foreign.*"),
     "onnxscript": ("runtimes.pytorch.translation",),  # torch.onnx imports the rest
@@ -74,7 +75,9 @@ LATE = (
 # Only worker processes import these.
 NOT_LATE = (
     *("recipes.inputs", "recipes.varied", "plugins.bench.torch_module"),
-    "plugins.tune.draws",
+    *("plugins.tune.draws", "plugins.explain.cut"),
+    *("plugins.card.form", "plugins.card.make", "plugins.card.verify"),
+    *("plugins.explain.redraw", "plugins.explain.evaluated"),
 )
 
 

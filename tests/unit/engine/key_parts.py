@@ -71,7 +71,6 @@ def keys_of(given):
         "foreign mnn": lambda: tasks.TAKEN.key(
             keys.converted(given.foreign, "mnn"), runtime("mnn")
         ),
-        "excerpt": lambda: tasks.EXCERPT.key(given.graph, given.reading, given.spot),
         "drawing inputs": lambda: tasks.DRAWING_INPUTS.key(
             keys.drawing_inputs(given.pipeline)
         ),

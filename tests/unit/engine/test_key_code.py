@@ -145,7 +145,6 @@ REMADE = {
     "onnxruntime": {*CONVERTED, "runtimes/onnxruntime"},
     "openvino": {*CONVERTED, "runtimes/openvino"},
     "foreign mnn": {*FOREIGN, "runtimes/mnn"},
-    "excerpt": {*NAMED, "runtimes/graph"},
     "drawing inputs": {*PICTURES, "suite/families.py"},
     "drawing": {*PICTURES, "suite/families.py"},
 }

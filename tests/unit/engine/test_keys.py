@@ -121,11 +121,6 @@ MOVES = {
         ("foreign.foreign.names", (("sample", "x"),)),
         *each("foreign", inputs=renamed, outputs=renamed),
     ],
-    "excerpt": [
-        ("graph", "other entry"),
-        *each("reading", inputs="other entry", reference="other entry"),
-        *each("spot", probe="w", shown=("u",)),
-    ],
     "drawing inputs": [*DRAWN, ("pipeline.source.path", "another encoder")],
     "drawing": [
         *(("inputs", "other entry"), ("pipeline.source.path", "another index")),

@@ -4,17 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from harness.commands.explain.excerpts import narrowed
-from harness.commands.explain.explain import explain
-from harness.commands.explain.screen import explanation_lines
 from harness.core.case import sample_groups
 from harness.core.settings import Settings
 from harness.engine.engine import Engine
 from harness.engine.store import Store
+from harness.plugins.explain.excerpts import narrowed
+from harness.plugins.explain.explain import explain
+from harness.plugins.explain.screen import explanation_lines
 from harness.suite.judge import Judge
 from harness.suite.suite import load_suite
 from tests.places import DIGITS
-from tests.unit.commands.explain.test_screen import PHONE, explanation
+from tests.plugins.explain.test_screen import PHONE, explanation
 
 (CASE,) = (c for c in load_suite(DIGITS).cases if c.id == "unet/onnxruntime/fp32")
 

@@ -8,13 +8,40 @@ like any other component.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, cast
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from harness.core.case import GIVEN, Case, TensorSpec, Variant
+from harness.core.case import GIVEN, Case, Sample, TensorSpec, Variant
+from harness.core.comparison import Comparison
 from harness.core.entry import Entry
+from harness.core.outcome import Outcome
+from harness.core.record import CaseRecord
 from harness.core.runtime import EXACT, runtime
 from harness.engine.deployed import Reading
+from harness.engine.stage import Stage
+from harness.suite.forecast import CONVERT
+
+if TYPE_CHECKING:
+    from harness.engine.engine import Engine, Fields
+
+CUT: Final = Stage(
+    kind="excerpt",
+    takes=("onnx", "reading", "spot"),
+    code=("engine", "measure", "plugins/explain", "runtimes/graph"),
+    tools=("onnx", "numpy"),
+    task="harness.plugins.explain.cut:cut_excerpt",
+    failure=Outcome.CONVERT,
+)
+"""The operators around one value, cut out of an exported graph."""
+
+REDRAWN: Final = CUT.of(
+    takes=("excerpt", "how"), task="harness.plugins.explain.redraw:redraw_excerpt"
+)
+"""An excerpt with other weights, inputs and sizes."""
+
+EVALUATE: Final = "harness.plugins.explain.evaluated:evaluate"
+"""Compares what ONNX's reference evaluator makes of an excerpt (`torch`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +131,81 @@ def excerpt_of(case: Case, entry: Entry, *, renamed: bool = False) -> Excerpt:
         entry=entry,
         reading=Reading(sample=sample.id, inputs=entry, reference=entry, layers=True),
     )
+
+
+def excerpt_at(engine: Engine, case: Case, sample: Sample, spot: Spot) -> Excerpt:
+    """Return the excerpt around one value of a case's graph; cut it out if missing.
+
+    The sample gives the values of the reference.
+
+    Raises:
+        ParityError: A stage ended without an answer.
+
+    """
+    artifacts = engine.artifacts
+    case, graph, reading = engine.of_sample(artifacts.known(case), sample)
+    entry = artifacts.make(
+        CUT.of(host=f"{CONVERT}{case.backend}"),
+        *(case.component, graph, reading, spot),
+        decides=(graph, reading, asdict(spot)),
+        subject=case.component.name,
+        label=f"{case.id}: excerpt at {spot.probe}",
+    )
+    return excerpt_of(case, entry)
+
+
+def redrawn(engine: Engine, excerpt: Excerpt, how: Redraw) -> Excerpt:
+    """Return an excerpt with drawn weights and inputs; draw them if they are missing.
+
+    Raises:
+        ParityError: ONNX's reference evaluator cannot run it.
+
+    """
+    case = excerpt.case
+    entry = engine.artifacts.make(
+        REDRAWN.of(host=f"{CONVERT}{case.backend}"),
+        *(excerpt.entry, how),
+        decides=(excerpt.entry, asdict(how)),
+        subject=case.component.name,
+        label=f"{case.id}: drawn excerpt",
+    )
+    return excerpt_of(case, entry, renamed=True)
+
+
+def run_excerpt(engine: Engine, excerpt: Excerpt) -> CaseRecord:
+    """Deploy an excerpt with its case's settings, run it, and return its record."""
+    case = excerpt.case
+
+    def measure() -> Fields:
+        file = engine.artifacts.deployed(case, excerpt.entry, [excerpt.reading])
+        fields = engine.measured(case, [file])
+        return {**fields, "artifacts": {case.backend: file.artifact.summary}}
+
+    return engine.recorded(case, measure)
+
+
+def evaluated(engine: Engine, excerpt: Excerpt) -> Comparison:
+    """Compare what ONNX's reference evaluator makes of an excerpt; no runtime runs.
+
+    Raises:
+        ParityError: The evaluator cannot run it.
+
+    """
+    result = engine.artifacts.worker_pool.job(
+        "torch",
+        EVALUATE,
+        excerpt.entry,
+        subject=excerpt.case.id,
+        label=f"{excerpt.case.id}: by ONNX's reference evaluator",
+        failure=Outcome.RUN,
+    )
+    return cast("Comparison", result.value)
+
+
+def deployed_file(engine: Engine, excerpt: Excerpt) -> Path:
+    """Return the deployed file of an excerpt; make it if it is missing."""
+    artifact, model = engine.artifacts.deploy(excerpt.case, excerpt.entry)
+    return artifact.file(model)
 
 
 def _flags_of(variant: Variant, kept: Mapping[str, str]) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import numpy as np
 import onnx
 import pytest
@@ -9,14 +11,13 @@ from onnx import numpy_helper, parser
 
 from harness.core.errors import StageError
 from harness.core.probes import Kind, Probe, load_probes, save_probes
-from harness.engine.excerpt import Redraw
 from harness.engine.export_files import MODEL, PROBES
 from harness.engine.store import Store
-from harness.engine.tasks import REDRAWN
 from harness.measure.align import wanted_values
 from harness.measure.named_arrays import save_arrays
 from harness.measure.trace import TraceWriter, arrays_of, open_trace
-from harness.runtimes.graph.redraw import redraw_excerpt
+from harness.plugins.explain.excerpt import REDRAWN, Redraw
+from harness.plugins.explain.redraw import redraw_excerpt
 
 LIKE = Redraw(style="like")
 RNG = np.random.default_rng(7)
@@ -66,7 +67,7 @@ class Drawn:
         store = Store(root=folder)
         entry = store.make("excerpt", {"text": text}, build)
         self.entry = REDRAWN.make(
-            store, lambda made: redraw_excerpt(made, entry, how), entry, how
+            store, lambda made: redraw_excerpt(made, entry, how), entry, asdict(how)
         )
         self.model = onnx.load(self.entry.file(MODEL))
         self.weights = [

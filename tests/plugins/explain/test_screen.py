@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.commands.explain.explain import Explanation, Trial
-from harness.commands.explain.screen import explained, explanation_lines
-from harness.commands.explain.setting_changes import changes_of
 from harness.core.case import GIVEN, Target
+from harness.plugins.explain.explain import Explanation, Trial
+from harness.plugins.explain.screen import explained, explanation_lines
+from harness.plugins.explain.setting_changes import changes_of
 from harness.report.html.page import page_of, rendered
 from harness.suite.suite import load_suite
 from tests.places import DIGITS

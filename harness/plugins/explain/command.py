@@ -35,13 +35,13 @@ def explain(
 
     If the newest run of CASE measured the same, its page then shows the result.
     """
-    from harness.commands.explain.explain import explain as find
-    from harness.commands.explain.screen import explained, explanation_lines
-    from harness.commands.explain.setting_changes import finished_file
     from harness.core.settings import Settings
     from harness.core.text import wrapped
     from harness.engine.engine import Engine
     from harness.engine.run import open_store, path_of
+    from harness.plugins.explain.explain import explain as find
+    from harness.plugins.explain.screen import explained, explanation_lines
+    from harness.plugins.explain.setting_changes import finished_file
 
     loaded, one, judge = judged_case(case, suite, tier, changes)
     say = step_line(f"{one.id}: ")
@@ -99,15 +99,15 @@ def repro(  # one option each
 
     With --post nothing of your checkpoint, prompts or names is in it.
     """
-    from harness.commands.explain.excerpts import (
+    from harness.core.text import FLOORS, count
+    from harness.engine.engine import Engine
+    from harness.engine.run import open_store
+    from harness.plugins.explain.excerpts import (
         cut_out,
         error_in_floors,
         error_words,
     )
-    from harness.commands.explain.repro import about_pytorch, fill
-    from harness.core.text import FLOORS, count
-    from harness.engine.engine import Engine
-    from harness.engine.run import open_store
+    from harness.plugins.explain.repro import about_pytorch, fill
 
     loaded, one, judge = judged_case(case, suite, tier, changes)
     into = out or Path(f"repro-{one.id.replace('/', '-')}")
@@ -115,7 +115,7 @@ def repro(  # one option each
     with new_folder(into) as folder, Engine(open_store(store), loaded.limits) as engine:
         around = cut_out(engine, judge, one, probe, say)
         if post:
-            from harness.commands.explain.post import write_post
+            from harness.plugins.explain.post import write_post
 
             around = write_post(loaded.limits, judge, around, folder, say)
         else:

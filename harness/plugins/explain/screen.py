@@ -5,9 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from harness.commands.explain.excerpts import error_words
-from harness.commands.explain.explain import MOVED, Explanation, Trial, moved
-from harness.commands.explain.setting_changes import listed_as, toml_of
 from harness.core.text import (
     Line,
     count,
@@ -16,6 +13,9 @@ from harness.core.text import (
     wrapped,
 )
 from harness.judge.foreign import has_pytorch, of_reference
+from harness.plugins.explain.excerpts import error_words
+from harness.plugins.explain.explain import MOVED, Explanation, Trial, moved
+from harness.plugins.explain.setting_changes import listed_as, toml_of
 from harness.report.divergence import local_error, other_origins, place_of
 from harness.report.explained import Explained, measured_by
 

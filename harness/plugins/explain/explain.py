@@ -13,22 +13,6 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from harness.commands.explain.excerpts import (
-    blamed,
-    error_in_floors,
-    error_words,
-    narrowed,
-    smallest_excerpt,
-    with_local_errors,
-)
-from harness.commands.explain.setting_changes import (
-    EXPORT,
-    SettingChange,
-    changes_of,
-    converted_again,
-    in_float16,
-    plain_variant,
-)
 from harness.commands.ranges import losses_of
 from harness.core.case import GIVEN, Case, Sample
 from harness.core.errors import OnlyInGraphError, ParityError, SuiteError
@@ -36,10 +20,26 @@ from harness.core.outcome import Outcome
 from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Row, as_read
 from harness.core.runtime import runtime, runtimes
 from harness.engine.engine import Engine
-from harness.engine.excerpt import Excerpt
 from harness.judge.case import CaseVerdict
 from harness.judge.value import JudgedRow
 from harness.measure.float16 import kept_values
+from harness.plugins.explain.excerpt import Excerpt, evaluated, run_excerpt
+from harness.plugins.explain.excerpts import (
+    blamed,
+    error_in_floors,
+    error_words,
+    narrowed,
+    smallest_excerpt,
+    with_local_errors,
+)
+from harness.plugins.explain.setting_changes import (
+    EXPORT,
+    SettingChange,
+    changes_of,
+    converted_again,
+    in_float16,
+    plain_variant,
+)
 from harness.suite.judge import Judge
 
 _ALIKE = 8.0
@@ -292,7 +292,7 @@ class _Trials:
         if self._excerpt is None or self.around is None:
             return ""
         try:
-            found = self.engine.evaluate(self._excerpt)
+            found = evaluated(self.engine, self._excerpt)
         except ParityError:
             return ""
         error = error_in_floors(replace(self.at, comparison=found))
@@ -333,7 +333,7 @@ class _Trials:
         self.say(change.name)
         if self._excerpt is not None and not (change.part == EXPORT or change.wide):
             case = change.apply(self._excerpt.case)
-            record = self.engine.run_excerpt(replace(self._excerpt, case=case))
+            record = run_excerpt(self.engine, replace(self._excerpt, case=case))
             trial = self._measured(change, case, record, whole=False)
             was = self.around.floors if self.around else math.nan
             if not trial.failure and not moved(trial.floors, was):

@@ -18,13 +18,13 @@ from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.probes import Kind, Probe, load_probes, save_probes
 from harness.engine.deployed import Reading
-from harness.engine.excerpt import Spot
 from harness.engine.export_files import MODEL, PROBES, PROTO_LIMIT_BYTES, WEIGHTS
 from harness.engine.host import report_progress
 from harness.measure.align import wanted_values
 from harness.measure.name_map import Names
 from harness.measure.named_arrays import save_arrays
 from harness.measure.trace import OUTPUT, TraceWriter, load_inputs, open_trace
+from harness.plugins.explain.excerpt import Spot
 from harness.runtimes.graph.cuts import nearest
 from harness.runtimes.graph.notes import make_public
 from harness.runtimes.graph.onnx_graph import (

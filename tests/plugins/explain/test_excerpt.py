@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from harness.engine.excerpt import excerpt_of
 from harness.engine.store import Store
+from harness.plugins.explain.excerpt import excerpt_of
 from harness.suite.suite import load_suite
 from tests.places import DIGITS
 

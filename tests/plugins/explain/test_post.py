@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from harness.commands.explain import post
 from harness.core.case import Device, Target
 from harness.core.errors import ParityError
 from harness.core.private import without_paths
 from harness.core.runtime import runtime
+from harness.plugins.explain import post
 from harness.runtimes.onnxruntime.repro import words
 from harness.suite.suite import load_suite
 from tests.places import DIGITS

@@ -16,7 +16,6 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from harness.commands.explain.excerpts import Around, error_in_floors, error_words
 from harness.core.case import GIVEN
 from harness.core.private import public
 from harness.core.record import OUTPUTS
@@ -26,6 +25,8 @@ from harness.engine import export_files
 from harness.engine.engine import Engine
 from harness.judge.foreign import of_reference
 from harness.measure.compare import UNIT_ROUNDOFF
+from harness.plugins.explain.excerpt import deployed_file
+from harness.plugins.explain.excerpts import Around, error_in_floors, error_words
 
 EXPORTED = "exported.onnx"
 NOISE = 32.0
@@ -50,7 +51,7 @@ def fill(
 
     excerpt = around.excerpt
     case, entry = excerpt.case, excerpt.entry
-    deployed = engine.deploy_excerpt(excerpt)
+    deployed = deployed_file(engine, excerpt)
     exported = entry.file(export_files.MODEL)
     shutil.copyfile(deployed, folder / deployed.name)
     for weights in (*runtime(case.backend).weights, export_files.WEIGHTS):

@@ -24,13 +24,13 @@ from harness.core.entry import Entry
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.probes import Kind, load_probes, save_probes
-from harness.engine.excerpt import Redraw
 from harness.engine.export_files import MODEL, PROBES
 from harness.engine.host import report_progress
 from harness.measure.align import shown
 from harness.measure.compare import UNIT_ROUNDOFF
 from harness.measure.named_arrays import save_arrays
 from harness.measure.trace import OUTPUT, TraceWriter, arrays_of, open_trace
+from harness.plugins.explain.excerpt import Redraw
 from harness.runtimes.graph.onnx_graph import (
     declared,
     known_as,

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from harness.commands.explain.excerpts import Around, with_local_errors
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.record import LAYERS
 from harness.core.settings import Settings
 from harness.engine.engine import record_of
+from harness.plugins.explain.excerpts import Around, with_local_errors
 from harness.suite.judge import Judge
 from harness.suite.suite import load_suite
 from tests.places import DIGITS
 
 if TYPE_CHECKING:
     from harness.engine.engine import Engine
-    from harness.engine.excerpt import Excerpt
+    from harness.plugins.explain.excerpt import Excerpt
 
 SUITE = load_suite(DIGITS)
 

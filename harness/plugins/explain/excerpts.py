@@ -15,9 +15,9 @@ from harness.core.case import GIVEN, sample_groups
 from harness.core.errors import ParityError, SuiteError
 from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Row
 from harness.core.text import in_floors, number_of_floors
-from harness.engine.excerpt import Excerpt, Spot
 from harness.measure.compare import UNIT_ROUNDOFF
 from harness.measure.metrics import ratio
+from harness.plugins.explain.excerpt import Excerpt, Spot, excerpt_at, run_excerpt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -135,8 +135,8 @@ def smallest_excerpt(  # noqa: PLR0917  # the rest is what every cut gets
     inputs = {spec.name for spec in case.component.inputs}
     for _ in range(MOST_STEPS):
         spot = Spot(probe=probe, shown=tuple(sorted(shown)))
-        excerpt = engine.excerpt(case, sample, spot)
-        ran = engine.run_excerpt(excerpt)
+        excerpt = excerpt_at(engine, case, sample, spot)
+        ran = run_excerpt(engine, excerpt)
         verdict = None if ran.failure else judge.check(ran, what)
         around = Around(excerpt=excerpt, record=ran, verdict=verdict, what=what)
         if around.shows or excerpt.begins <= inputs:

@@ -15,9 +15,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, cast
 
-from harness.commands.explain.excerpts import Around
-from harness.commands.explain.issue import about_drawn, issue
-from harness.commands.explain.repro import SCRIPT, fill
 from harness.core.case import Case, Device
 from harness.core.errors import ParityError
 from harness.core.private import without_paths
@@ -25,8 +22,11 @@ from harness.core.program import ProgramEnd, ended
 from harness.core.runtime import Runtime, runtime
 from harness.engine.engine import Engine
 from harness.engine.environments import installed_versions, python_of
-from harness.engine.excerpt import Excerpt, Redraw
 from harness.engine.store import Store
+from harness.plugins.explain.excerpt import Excerpt, Redraw, redrawn, run_excerpt
+from harness.plugins.explain.excerpts import Around
+from harness.plugins.explain.issue import about_drawn, issue
+from harness.plugins.explain.repro import SCRIPT, fill
 from harness.report.markdown import cell
 from harness.suite.judge import Judge
 from harness.suite.schema import Limits
@@ -162,13 +162,13 @@ class _Search:
         self.tries += 1
         self.say(f"{self.tries} drawn, smallest so far {self._size()}")
         try:
-            excerpt = self.engine.redraw(self.excerpt, how)
+            excerpt = redrawn(self.engine, self.excerpt, how)
         except ParityError as error:
             self._why = str(error)
             return False
         if before is not None and _extent(excerpt) >= before:
             return False
-        ran = self.engine.run_excerpt(excerpt)
+        ran = run_excerpt(self.engine, excerpt)
         if ran.failure is not None:
             self._why = ran.failure.message
             return False

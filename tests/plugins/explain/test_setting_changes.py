@@ -10,9 +10,9 @@ from importlib.metadata import version
 import pytest
 import tomlkit
 
-from harness.commands.explain import setting_changes
-from harness.commands.explain.setting_changes import changes_of, listed_as, toml_of
 from harness.core.case import Device, Target
+from harness.plugins.explain import setting_changes
+from harness.plugins.explain.setting_changes import changes_of, listed_as, toml_of
 from harness.suite.suite import load_suite
 from tests.places import DIGITS
 

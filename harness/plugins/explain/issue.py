@@ -14,8 +14,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, cast
 
-from harness.commands.explain.excerpts import Around
-from harness.commands.explain.repro import EXPORTED
 from harness.core.case import Case
 from harness.core.environment import environment, version_of
 from harness.core.private import without_paths
@@ -23,6 +21,8 @@ from harness.core.record import CaseRecord
 from harness.core.runtime import runs_exported, runtime
 from harness.core.text import count, operator
 from harness.judge.foreign import of_reference
+from harness.plugins.explain.excerpts import Around
+from harness.plugins.explain.repro import EXPORTED
 from harness.report.markdown import fenced, word
 
 
