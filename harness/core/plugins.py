@@ -28,12 +28,16 @@ class Plugin:
             says what is wrong. The outputs of the case then fail with the outcome
             ``check``.
         sections: Functions of a run's `RunFacts` that yield sections of its page.
+        patterns: Functions of an `Off`, a value whose error is far beyond noise. Each
+            returns what the error looks like, or an empty text. Worker processes call
+            them.
 
     """
 
     commands: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
     sections: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

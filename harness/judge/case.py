@@ -61,8 +61,8 @@ from harness.judge.sizes import only_at
 from harness.judge.tolerance import FULL_PRECISION, Tolerance, first_tier, first_tiers
 from harness.judge.unread import read_by_padding, unread_message
 from harness.judge.value import JudgedRow, judge, max_floors
-from harness.measure.error_patterns.observed import how_general
 from harness.measure.metrics import TUNED
+from harness.measure.patterns import how_general
 
 _FIGURES = re.compile(r"[-+]?\d[\d.,e+-]*")
 """What differs between two messages of one kind."""

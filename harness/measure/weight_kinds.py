@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.measure.error_patterns.arithmetic import BFLOAT16_BITS, to_bfloat16
+from harness.measure.bfloat16 import BFLOAT16_BITS, to_bfloat16
 
 ROUNDING = 1e-6
 """Largest difference that float32 arithmetic may cause, as a share of the weight's
@@ -143,7 +143,10 @@ def _kinds(
         yield FEW, few
     if not expected.any():
         yield OTHER, "it is not 0 everywhere, as PyTorch's is"
-    yield OTHER, f"it differs by {_rms(error) / _rms(expected):.1e} of its size"
+    yield (
+        OTHER,
+        f"it differs by {_rms(error) / _rms(expected):.1e} of its size",
+    )
 
 
 def _start(values: np.ndarray) -> np.ndarray:

@@ -33,7 +33,12 @@ HOMES = {
             "runtimes.*",
             "plugins.start.doctor.child",
         ),
-        *("plugins.explain.*", "plugins.tune.draws", "plugins.bench.*"),
+        *(
+            "plugins.explain.*",
+            "plugins.patterns.*",
+            "plugins.tune.draws",
+            "plugins.bench.*",
+        ),
         "plugins.plan.search",
         "plugins.card.*",  # a card has arrays
         "strategies",
@@ -52,6 +57,7 @@ HOMES = {
         *("runtimes.pytorch.export", "runtimes.graph.*", "runtimes.foreign.*"),
         *("runtimes.onnxruntime.*", "runtimes.mnn.*", "plugins.start.doctor.child"),
         *("plugins.explain.cut", "plugins.explain.redraw", "plugins.explain.evaluated"),
+        *("plugins.patterns.mended", "plugins.patterns.operands"),
     ),
     "onnx_ir": ("runtimes.pytorch.*", "runtimes.graph.check", "runtimes.foreign.*"),
     "onnxscript": ("runtimes.pytorch.translation",),  # torch.onnx imports the rest
@@ -75,7 +81,7 @@ LATE = (
 # Only worker processes import these.
 NOT_LATE = (
     *("recipes.inputs", "recipes.varied", "plugins.bench.torch_module"),
-    *("plugins.tune.draws", "plugins.explain.cut"),
+    *("plugins.tune.draws", "plugins.patterns.*", "plugins.explain.cut"),
     *("plugins.card.form", "plugins.card.make", "plugins.card.verify"),
     *("plugins.explain.redraw", "plugins.explain.evaluated"),
 )
@@ -208,7 +214,8 @@ def test_every_home_of_a_framework_is_lived_in(root, home):
     [
         name
         for name in MODULES
-        if any(fnmatch(name, pattern) for pattern in LATE) and name not in NOT_LATE
+        if any(fnmatch(name, pattern) for pattern in LATE)
+        if not any(fnmatch(name, pattern) for pattern in NOT_LATE)
     ],
 )
 def test_a_light_module_imports_frameworks_late(module):

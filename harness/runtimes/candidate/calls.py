@@ -19,7 +19,7 @@ from harness.core.case import Device
 from harness.core.errors import StageError
 from harness.core.record import OUTPUTS, Row
 from harness.core.runtime import runtime
-from harness.measure.error_patterns.rules import beyond_noise
+from harness.measure.patterns import beyond_noise
 from harness.measure.sensitivity import Arrays, Run
 from harness.runtimes.candidate.call_forms import Form, call_forms, fitted
 from harness.runtimes.session import open_session

@@ -8,7 +8,7 @@ the arguments of the program's operator.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,29 +16,17 @@ from pathlib import Path
 import onnx
 
 from harness.core.probes import Probe
-from harness.measure.align import wanted_values
 from harness.runtimes.graph.attribute_rules import EPSILON, PADDED, RULES, Part
 from harness.runtimes.graph.onnx_graph import (
     makers_of,
-    nodes_between,
-    program_value,
-    read_by,
+    nodes_of,
     small_constants,
+    value_names,
 )
 
 _CLOSE = 1e-6
 _LARGEST_CONSTANT = 16
 """Largest number of elements of a constant that is read as a scale or a shape."""
-
-_WHOLE_OPERATORS = (
-    *("Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum", "Gather", "Resize"),
-    *("LayerNormalization", "InstanceNormalization", "GroupNormalization"),
-    *("BatchNormalization", "RMSNormalization", "Softmax", "LogSoftmax", "CumSum"),
-    *("AveragePool", "MaxPool", "GlobalAveragePool", "GRU", "LSTM", "TopK"),
-    *("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2"),
-    *("LeakyRelu", "Elu", "Celu", "Gelu", "HardSigmoid", "HardSwish", "Clip"),
-)
-"""Operators behind which another operator of PyTorch's begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,50 +157,6 @@ class _Ranks:
             for value in (*graph.input, *graph.value_info, *graph.output)
             if value.type.tensor_type.HasField("shape")
         }
-
-
-def value_names(probes: Sequence[Probe]) -> dict[str, str]:
-    """Return each probe's name to the exported value that carries it."""
-    return {probe.name: value for value, probe in wanted_values(probes).items()}
-
-
-def nodes_of(
-    probe: Probe, makers: Mapping[str, onnx.NodeProto], values: Mapping[str, str]
-) -> list[onnx.NodeProto]:
-    """Return the nodes between a probe's value and its parents', the last first.
-
-    `values` is what `value_names` returns. In a foreign file a parent may have no
-    value. Then every value with a name ends the search, and so does a node that was
-    made for another value of the program, or behind which another operator begins.
-    """
-    start = values.get(probe.name, "")
-    if not start:
-        return []
-    if all(name in values for name in probe.parents):
-        ends = {values[name] for name in probe.parents}
-        # A module's probe has no parents: then any value with a name ends the search.
-        return list(nodes_between(makers, start, ends or set(values.values())))
-    found = {n.output[0]: n for n in _near(makers, start, set(values.values()))}
-    return [node for name, node in reversed(list(makers.items())) if name in found]
-
-
-def _near(
-    makers: Mapping[str, onnx.NodeProto], start: str, ends: Collection[str]
-) -> Iterator[onnx.NodeProto]:
-    """Yield the nodes that make a value, as far as they are of one operator."""
-    waiting, seen = [start], {""}
-    noted = program_value(makers[start]) if start in makers else ""
-    while waiting:
-        name = waiting.pop()
-        if name in seen or name not in makers or (name in ends and name != start):
-            continue
-        seen.add(name)
-        node = makers[name]
-        if noted and program_value(node) not in {"", noted}:
-            continue
-        yield node
-        if noted or node.op_type not in _WHOLE_OPERATORS:
-            waiting.extend(read_by(node))
 
 
 _RANDOM = (

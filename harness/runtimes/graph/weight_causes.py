@@ -13,7 +13,6 @@ import numpy as np
 
 from harness.core.probes import Probe
 from harness.core.text import count
-from harness.measure.error_patterns.arithmetic import rms
 from harness.runtimes.pytorch.program import own_path
 
 if TYPE_CHECKING:
@@ -125,6 +124,6 @@ def _share(
             continue
         over = side - base
         share = float(np.sum(over * change) / np.sum(change * change))
-        if rms(over - share * change) <= _LEFT * rms(change):
+        if np.linalg.norm(over - share * change) <= _LEFT * np.linalg.norm(change):
             return share
     return None

@@ -7,9 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-BFLOAT16_BITS = np.uint32(0xFFFF0000)
-"""Mask of the bits of a float32 that bfloat16 keeps."""
-
 _PICTURE_AXES = 4
 
 
@@ -114,14 +111,6 @@ def has_bits(values: np.ndarray, bits: int) -> bool:
     """Whether a mantissa of `bits` bits can hold every value."""
     mask = np.uint32((1 << (23 - bits)) - 1)
     return not (np.ascontiguousarray(values).view(np.uint32) & mask).any()
-
-
-def to_bfloat16(values: np.ndarray) -> np.ndarray:
-    """Return values in float32, as bfloat16 rounds them to nearest, ties to even."""
-    with np.errstate(over="ignore"):
-        bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    half = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
-    return ((bits + half) & BFLOAT16_BITS).view(np.float32)
 
 
 GELU_PEAK, GELU_WIDTH, GELU_ERROR = 2.7, 0.8, 4.8e-4

@@ -18,11 +18,16 @@ import onnx
 
 from harness.core.probes import Kind, Probe
 from harness.measure.align import wanted_values
-from harness.measure.error_patterns.observed import Form, Operation, other_orders, wide
 from harness.measure.name_map import Names
-from harness.runtimes.graph.attributes import nodes_of, value_names
-from harness.runtimes.graph.mended import MOST_ELEMENTS, MOST_NODES, Between, mended
-from harness.runtimes.graph.onnx_graph import makers_of, nodes_between, read_by
+from harness.plugins.patterns.mended import MOST_ELEMENTS, MOST_NODES, Between, mended
+from harness.plugins.patterns.observed import Form, Operation, other_orders, wide
+from harness.runtimes.graph.onnx_graph import (
+    makers_of,
+    nodes_between,
+    nodes_of,
+    read_by,
+    value_names,
+)
 from harness.runtimes.renamed import fed
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from itertools import combinations, permutations
 
 import numpy as np
 
-from harness.measure.error_patterns.arithmetic import rms, rms_along
-from harness.measure.error_patterns.observed import Seen
+from harness.plugins.patterns.arithmetic import rms, rms_along
+from harness.plugins.patterns.observed import Seen
 
 FLOAT16_WHOLE = 2048.0
 """Magnitude above which float16 can hold no odd number."""

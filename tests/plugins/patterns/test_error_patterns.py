@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from harness.measure.error_patterns.observed import Operation
-from harness.measure.error_patterns.rules import error_pattern
+from harness.plugins.patterns.observed import Operation
+from harness.plugins.patterns.rules import error_pattern
 from tests.places import ROOT
 
 FLOOR = 1e-7
@@ -334,7 +334,7 @@ def test_large_values_of_one_kind_are_no_mask():
 
 def sentences():
     """Yield how each thing that the rules say begins, a gap where a figure stands."""
-    files = (ROOT / f"harness/measure/error_patterns/{name}.py" for name in RULES)
+    files = (ROOT / f"harness/plugins/patterns/{name}.py" for name in RULES)
     trees = (ast.parse(file.read_text(encoding="utf-8")) for file in files)
     for node in chain.from_iterable(map(ast.walk, trees)):
         match node:

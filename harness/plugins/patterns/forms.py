@@ -14,8 +14,8 @@ from itertools import permutations
 
 import numpy as np
 
-from harness.measure.error_patterns.arithmetic import ACTIVATIONS, channel_fit, rms
-from harness.measure.error_patterns.observed import (
+from harness.plugins.patterns.arithmetic import ACTIVATIONS, channel_fit, rms
+from harness.plugins.patterns.observed import (
     MOST,
     Form,
     Operation,
@@ -23,7 +23,7 @@ from harness.measure.error_patterns.observed import (
     other_orders,
     wide,
 )
-from harness.measure.error_patterns.weighted_forms import (
+from harness.plugins.patterns.weighted_forms import (
     convolution_forms,
     embedding_forms,
     factor_words,

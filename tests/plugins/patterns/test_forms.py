@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from harness.measure.error_patterns.observed import Operation
-from harness.measure.error_patterns.rules import error_pattern
+from harness.plugins.patterns.observed import Operation
+from harness.plugins.patterns.rules import error_pattern
 
 FLOOR = 1e-7
 G = torch.Generator().manual_seed(0)

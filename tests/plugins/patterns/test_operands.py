@@ -11,7 +11,7 @@ from onnx import numpy_helper, parser
 
 from harness.core.probes import Kind, Probe
 from harness.measure.trace import TraceWriter, open_trace
-from harness.runtimes.graph.operands import Operands
+from harness.plugins.patterns.operands import Operands
 
 RNG = np.random.default_rng(0)
 WEIGHT = RNG.normal(size=(6, 4)).astype(np.float32)

@@ -12,8 +12,9 @@ from contextlib import suppress
 
 import numpy as np
 
-from harness.core.comparison import Comparison
-from harness.measure.error_patterns.arithmetic import (
+from harness.measure.bfloat16 import to_bfloat16
+from harness.measure.patterns import NOISE
+from harness.plugins.patterns.arithmetic import (
     ACTIVATIONS,
     centred,
     channel_axes,
@@ -24,11 +25,10 @@ from harness.measure.error_patterns.arithmetic import (
     groups_of_32,
     has_bits,
     rms,
-    to_bfloat16,
 )
-from harness.measure.error_patterns.forms import forms
-from harness.measure.error_patterns.observed import NOISE, RIGHT, Operation, Seen
-from harness.measure.error_patterns.places import (
+from harness.plugins.patterns.forms import forms
+from harness.plugins.patterns.observed import Operation, Seen
+from harness.plugins.patterns.places import (
     beyond,
     border,
     channels,
@@ -40,7 +40,7 @@ from harness.measure.error_patterns.places import (
     moved,
     unwritten,
 )
-from harness.measure.error_patterns.weighted_forms import UNLESS, weights_fit
+from harness.plugins.patterns.weighted_forms import UNLESS, weights_fit
 
 FLOAT16_MAX = 65504.0
 _SMALL = 1e-3
@@ -77,14 +77,6 @@ _ROW = 8
 _OWN = 4
 """Smallest number of values of a channel from which a factor and an offset are
 fitted."""
-
-
-def beyond_noise(found: Comparison) -> bool:
-    """Whether an error is large enough to look for a pattern, or a shape is another."""
-    other_shape = found.expected_shape != found.actual_shape
-    if found.nonfinite_mismatched or found.floor_multiple is None:
-        return bool(other_shape or found.nonfinite_mismatched or found.max_abs)
-    return other_shape or found.floor_multiple > RIGHT
 
 
 def error_pattern(

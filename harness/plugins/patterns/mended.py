@@ -16,13 +16,13 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
-from harness.measure.error_patterns.arithmetic import (
+from harness.plugins.patterns.arithmetic import (
     ACTIVATIONS,
     explains,
     usual_size,
 )
-from harness.measure.error_patterns.forms import softmax
-from harness.measure.error_patterns.observed import Form, halves_and_seconds, wide
+from harness.plugins.patterns.forms import softmax
+from harness.plugins.patterns.observed import Form, halves_and_seconds, wide
 
 Values = Mapping[str, np.ndarray]
 Change = tuple[str, Values]

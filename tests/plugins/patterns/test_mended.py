@@ -10,8 +10,8 @@ from onnx.reference import ReferenceEvaluator
 
 from harness.core.probes import Kind, Probe
 from harness.measure.trace import TraceWriter, open_trace
-from harness.runtimes.graph.mended import Between, mended
-from harness.runtimes.graph.operands import Operands
+from harness.plugins.patterns.mended import Between, mended
+from harness.plugins.patterns.operands import Operands
 
 X = np.random.default_rng(0).normal(size=(2, 4, 8)).astype(np.float32)
 MODEL = """

@@ -10,7 +10,8 @@ from itertools import permutations
 
 import numpy as np
 
-from harness.measure.error_patterns.arithmetic import explains, rms, usual_size
+from harness.measure.patterns import RIGHT, plain_name
+from harness.plugins.patterns.arithmetic import explains, rms, usual_size
 
 Form = tuple[str, np.ndarray]
 """A message, and the array that the message describes."""
@@ -22,31 +23,6 @@ are not tried."""
 
 _MANY = 4
 """Largest number of parts of a concatenation for which every order is tried."""
-
-
-_ONNX = {
-    "conv": "conv2d",
-    "gemm": "linear",
-    "layernormalization": "layer_norm",
-    "groupnormalization": "group_norm",
-    "instancenormalization": "instance_norm",
-    "batchnormalization": "batch_norm",
-    "attention": "scaled_dot_product_attention",
-    "upsample": "resize",
-    "concat": "cat",
-    "gather": "embedding",
-}
-"""ONNX's operators in lower case to PyTorch's names, where the two differ."""
-
-
-def plain_name(op: str) -> str:
-    """Return an operator's name without namespace and overload, as PyTorch's.
-
-    >>> plain_name("aten.gelu.default"), plain_name("Gelu"), plain_name("Gemm")
-    ('gelu', 'gelu', 'linear')
-    """
-    name = op.removeprefix("aten.").partition(".")[0].lower()
-    return _ONNX.get(name, name)
 
 
 def _none(_: tuple[int, ...]) -> Iterator[Form]:
@@ -134,29 +110,6 @@ def wide(value: np.ndarray) -> np.ndarray:
     """Return a floating-point array in float64, and any other array unchanged."""
     return value.astype(np.float64) if value.dtype.kind == "f" else value
 
-
-NOISE = "spread like noise"
-"""Beginning of the most general description of an error."""
-
-FEWER_BITS = "its weight is PyTorch's but for"
-NOT_THE_GRAPHS = "it computes with other weights than the graph's"
-"""Beginnings of descriptions of weights that were found to fit an error."""
-
-
-def how_general(words: str) -> int:
-    """Return 0 for a specific description, 2 for noise, and 1 for others.
-
-    >>> how_general("values are cut off at 6"), how_general(f"{NOISE}, 1e-2")
-    (0, 2)
-    """
-    if words.startswith(NOISE):
-        return 2
-    fits_many = "parts is scaled by its own factor" in words
-    return int(fits_many or words.startswith((FEWER_BITS, NOT_THE_GRAPHS)))
-
-
-RIGHT = 32.0
-"""Number of noise floors within which a part of a value is right."""
 
 _SMALL = 1e-3
 """Share of the whole error within which a part is right, if this is more than `RIGHT`

@@ -12,14 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.measure.error_patterns.arithmetic import has_bits, rms
-from harness.measure.error_patterns.observed import (
-    FEWER_BITS,
-    MOST,
-    NOT_THE_GRAPHS,
-    Form,
-    Operation,
-)
+from harness.measure.patterns import FEWER_BITS, NOT_THE_GRAPHS
+from harness.plugins.patterns.arithmetic import has_bits, rms
+from harness.plugins.patterns.observed import MOST, Form, Operation
 
 _FIFTH, _TENTH, _HUNDREDTH = 0.2, 0.1, 0.01
 _KERNEL_AXES = 4
