@@ -31,6 +31,17 @@ class Plugin:
         patterns: Functions of an `Off`, a value whose error is far beyond noise. Each
             returns what the error looks like, or an empty text. Worker processes call
             them.
+        graphs: Functions of a component, its PyTorch module and the store's entry of
+            its exported graph. Each returns where the two differ, as values for JSON,
+            and a record keeps it. The process that exports calls them.
+        differences: Functions of a program's values, the deployed file and the exported
+            graph. Each returns messages about operators that differ from the program's,
+            by the names of their values. Worker processes call them.
+        findings: Functions of a `CaseRecord`, and of whether its outputs fail. Each
+            returns an outcome and a message about the outputs, or None. It counts
+            before every value.
+        notes: Functions of a `CaseRecord` that yield messages for the list of its
+            layers, such as what was not compared.
 
     """
 
@@ -38,6 +49,10 @@ class Plugin:
     checks: tuple[str, ...] = ()
     sections: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
+    graphs: tuple[str, ...] = ()
+    differences: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +77,7 @@ class Added:
         """The function and why it cannot be loaded, as one sentence."""
         return f"plug-in {self.plugin!r}: {self.name} cannot be loaded: {self.refused}"
 
-    def called(self, argument: object) -> Any:  # noqa: ANN401  # what a plug-in returns
+    def called(self, *arguments: object, **named: object) -> Any:  # noqa: ANN401  # what a plug-in returns
         """Return what the function returns.
 
         Raises:
@@ -72,7 +87,7 @@ class Added:
         """
         if self.function is None:
             raise SpecError(self.words)
-        return self.function(argument)
+        return self.function(*arguments, **named)
 
 
 def added(kind: str) -> Iterator[Added]:
@@ -89,6 +104,31 @@ def added(kind: str) -> Iterator[Added]:
             yield Added(name, GROUP, None, refused)
         for function in getattr(plugin, kind, ()):
             yield _loaded(name, function)
+
+
+def answers(kind: str, *arguments: object, **named: object) -> Iterator[Any]:
+    """Yield what each function of a kind returns.
+
+    A plug-in that cannot be loaded has no functions; commands and checks say so.
+
+    Raises:
+        SpecError: A function cannot be loaded.
+        Exception: A function raised it.
+
+    """
+    for one in added(kind):
+        if one.name != GROUP:
+            yield one.called(*arguments, **named)
+
+
+def names(kind: str) -> list[str]:
+    """Return the names of functions that plug-ins add of a kind; nothing is imported.
+
+    Args:
+        kind: A field of `Plugin`.
+
+    """
+    return [name for _, plugin, _ in _plugins() for name in getattr(plugin, kind, ())]
 
 
 @functools.cache

@@ -29,6 +29,7 @@ from harness.core.errors import ParityError, SpecError, StageError, StoreError
 from harness.core.memory import Need
 from harness.core.outcome import Outcome
 from harness.core.pipeline import Pipeline, PipelineCase, RoleFile
+from harness.core.plugins import names
 from harness.core.received import DamagedError, in_a_clause, read_bytes
 from harness.core.record import SELF, Row
 from harness.core.record_form import from_columns
@@ -374,9 +375,10 @@ class Artifacts:
     def checked(self, case: Case, graph: Entry) -> Mapping[str, object]:
         """Return the differences between a graph and PyTorch's module.
 
-        The result is empty if there is no module or no graph.
+        The result is empty if there is no module or no graph, or no plug-in that
+        compares them.
         """
-        if reference_host(case) != "torch":
+        if reference_host(case) != "torch" or not names("graphs"):
             return {}
         checked = self.make(
             tasks.CHECKED,

@@ -10,12 +10,14 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import (
     PackageNotFoundError,
     distribution,
     packages_distributions,
 )
+from importlib.util import find_spec
 from pathlib import Path
 from typing import cast
 
@@ -36,6 +38,7 @@ from harness.core.entry import Entry
 from harness.core.environment import environment, installed
 from harness.core.foreign_files import weight_files
 from harness.core.pipeline import T5_TOKENS, Pipeline
+from harness.core.plugins import names
 from harness.core.rounding import Trials
 from harness.core.runtime import Runtime, onnx_runtime, runtime, runtimes
 from harness.core.settings import RUNS
@@ -437,6 +440,31 @@ def _runtime_code(declared: Runtime) -> str:
 @functools.cache
 def _package_code(home: Path) -> str:
     return digest_tree(home, (".py",))
+
+
+@functools.cache
+def code_of_plugins(kind: str) -> dict[str, str]:
+    """Return a digest of the code of each function that plug-ins add of a kind.
+
+    The function's package counts: all modules of its folder. A module that cannot be
+    found has no digest, and whoever calls the function says so.
+    """
+    return {name: _code_at(name.partition(":")[0]) for name in names(kind)}
+
+
+def _code_at(module: str) -> str:
+    """Return a digest of the package of a module, or of a module that has none."""
+    package = module.rpartition(".")[0] or module
+    top, _, inside = package.partition(".")
+    if top == HOME.name:
+        return code_digest((inside.replace(".", "/"),))
+    with suppress(ImportError):
+        found = find_spec(package)
+        if found and found.submodule_search_locations:
+            return _package_code(Path(found.submodule_search_locations[0]))
+        if found and found.origin:
+            return digest_file(Path(found.origin))
+    return ""
 
 
 def builds(names: Sequence[str]) -> dict[str, list[str]]:

@@ -105,6 +105,7 @@ CHECKED: Final = Stage(
     takes=("component", "onnx"),
     code=keys.EXPORTED,
     tools=keys.EXPORT_TOOLS,
+    plugins="graphs",
     task="harness.runtimes.pytorch.prepare:check",
 )
 """The differences between a graph and its PyTorch module; neither runs."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.core.comparison import Comparison
-from harness.core.plugins import added
+from harness.core.plugins import answers
 from harness.core.probes import Probe
 
 if TYPE_CHECKING:
@@ -90,13 +90,8 @@ class Off:
 
 
 def pattern_of(off: Off) -> str:
-    """Return what the error of a value looks like, as the first plug-in says it.
-
-    It is empty if none knows. A plug-in that cannot be loaded is asked nothing; the
-    command has said so.
-    """
-    known = (one.function(off) for one in added("patterns") if one.function)
-    return next(filter(None, known), "")
+    """Return what the error of a value looks like; empty if no plug-in knows it."""
+    return next(filter(None, answers("patterns", off)), "")
 
 
 def beyond_noise(found: Comparison) -> bool:

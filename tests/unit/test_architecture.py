@@ -36,6 +36,7 @@ HOMES = {
         *(
             "plugins.explain.*",
             "plugins.patterns.*",
+            "plugins.weights.*",
             "plugins.tune.draws",
             "plugins.bench.*",
         ),
@@ -47,8 +48,8 @@ HOMES = {
     "numba": ("measure.kernel",),
     "torch": (
         *("recipes.*", "runtimes.pytorch.*", "runtimes.foreign.*"),
-        *("runtimes.graph.check", "runtimes.graph.module_settings"),
-        "runtimes.graph.weight_causes",
+        *("plugins.weights.check", "plugins.weights.module_settings"),
+        *("plugins.weights.causes", "plugins.weights.graph"),
         "runtimes.diffusion.*",
         *("plugins.start.doctor.child", "plugins.bench.torch_module"),
     ),
@@ -58,8 +59,9 @@ HOMES = {
         *("runtimes.onnxruntime.*", "runtimes.mnn.*", "plugins.start.doctor.child"),
         *("plugins.explain.cut", "plugins.explain.redraw", "plugins.explain.evaluated"),
         *("plugins.patterns.mended", "plugins.patterns.operands"),
+        *("plugins.weights.check", "plugins.weights.attribute*"),
     ),
-    "onnx_ir": ("runtimes.pytorch.*", "runtimes.graph.check", "runtimes.foreign.*"),
+    "onnx_ir": ("runtimes.pytorch.*", "plugins.weights.check", "runtimes.foreign.*"),
     "onnxscript": ("runtimes.pytorch.translation",),  # torch.onnx imports the rest
     "onnxruntime": ("runtimes.onnxruntime.*",),
     "MNN": ("runtimes.mnn.*",),
@@ -81,9 +83,9 @@ LATE = (
 # Only worker processes import these.
 NOT_LATE = (
     *("recipes.inputs", "recipes.varied", "plugins.bench.torch_module"),
-    *("plugins.tune.draws", "plugins.patterns.*", "plugins.explain.cut"),
+    *("plugins.tune.draws", "plugins.patterns.*", "plugins.weights.*"),
     *("plugins.card.form", "plugins.card.make", "plugins.card.verify"),
-    *("plugins.explain.redraw", "plugins.explain.evaluated"),
+    *("plugins.explain.cut", "plugins.explain.redraw", "plugins.explain.evaluated"),
 )
 
 

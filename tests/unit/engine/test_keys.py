@@ -179,7 +179,8 @@ def real(given, tmp_path):
 
 def fields(key):
     """Return the fields of a key and those of its tables, but of code and of tools."""
-    apart = {"code", "tools", "drawn_on", "runtime"}  # they have tests of their own
+    # They have tests of their own.
+    apart = {"code", "tools", "plugins", "drawn_on", "runtime"}
     found: dict[tuple[str, str], object] = {}
     for name, value in key.items():
         table = value if isinstance(value, dict) else {"": value}

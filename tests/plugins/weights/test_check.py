@@ -16,10 +16,10 @@ from harness.core.outcome import Outcome
 from harness.core.probes import Kind, Probe, load_probes
 from harness.core.record import CaseRecord
 from harness.engine.export_files import MODEL, PROBES, WEIGHTS
-from harness.judge.graph_check import graph_finding
-from harness.measure.weight_kinds import difference
-from harness.runtimes.graph.check import check_graph
-from harness.runtimes.graph.weight_causes import Lora, dropped, lora_words
+from harness.plugins.weights.causes import Lora, dropped, lora_words
+from harness.plugins.weights.check import check_graph
+from harness.plugins.weights.judged import graph_finding
+from harness.plugins.weights.kinds import difference
 from harness.runtimes.pytorch.program import applied_parameters
 from tests.unit import nets
 

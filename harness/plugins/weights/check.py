@@ -19,7 +19,6 @@ import numpy as np
 import onnx
 import onnx_ir
 import torch
-import xxhash
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -28,7 +27,9 @@ from harness.core.errors import StageError, first_line
 from harness.core.outcome import Outcome
 from harness.core.probes import Kind, Probe
 from harness.measure.align import wanted_values
-from harness.measure.weight_kinds import (
+from harness.plugins.weights.attributes import attributes_told, left_in_training
+from harness.plugins.weights.causes import Lora, dropped, lora_words
+from harness.plugins.weights.kinds import (
     ANOTHER,
     CHANNELS,
     FEW,
@@ -37,16 +38,14 @@ from harness.measure.weight_kinds import (
     Difference,
     difference,
 )
-from harness.runtimes.graph.attributes import attributes_told, left_in_training
-from harness.runtimes.graph.module_settings import with_settings
+from harness.plugins.weights.module_settings import with_settings
 from harness.runtimes.graph.onnx_graph import makers_of, nodes_between, tensors_of
-from harness.runtimes.graph.weight_causes import Lora, dropped, lora_words
 from harness.runtimes.pytorch.program import (
     WRAPPER,
     applied_parameters,
     own_path,
 )
-from harness.runtimes.pytorch.weights import of_recurrent
+from harness.runtimes.pytorch.weights import digest_of, of_recurrent
 
 NAMED = 64
 """Number of differing weights that are kept one by one; further ones are counted."""
@@ -172,11 +171,6 @@ def _array(name: str, tensor: onnx_ir.TensorProtocol) -> np.ndarray:
             "file that holds it is missing or cut short; export or copy it again."
         )
         raise StageError(msg, outcome=Outcome.LOAD) from error
-
-
-def digest_of(array: np.ndarray) -> bytes:
-    """Return a digest that is equal for arrays of equal bytes."""
-    return xxhash.xxh3_128_digest(np.ascontiguousarray(array).view(np.uint8).data)
 
 
 def check_graph(

@@ -11,8 +11,8 @@ from torch.nn import functional
 
 from harness.core.probes import load_probes
 from harness.engine.export_files import MODEL, PROBES
-from harness.runtimes.graph import attribute_rules, attributes
-from harness.runtimes.graph.attributes import differing_attributes, fewer_bits
+from harness.plugins.weights import attribute_rules, attributes
+from harness.plugins.weights.attributes import differing_attributes, fewer_bits
 from harness.runtimes.onnxruntime.convert import transform_onnx
 from tests.unit import nets
 

@@ -15,7 +15,7 @@ from torch.nn.modules.conv import _ConvTransposeNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from harness.core.probes import Probe
-from harness.runtimes.graph.attribute_rules import EPSILON
+from harness.plugins.weights.attribute_rules import EPSILON
 
 _POOL = ("kernel_size", "stride", "padding", "ceil_mode")
 _CONV = ("groups", "stride", "dilation", "padding")

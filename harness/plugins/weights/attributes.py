@@ -16,7 +16,7 @@ from pathlib import Path
 import onnx
 
 from harness.core.probes import Probe
-from harness.runtimes.graph.attribute_rules import EPSILON, PADDED, RULES, Part
+from harness.plugins.weights.attribute_rules import EPSILON, PADDED, RULES, Part
 from harness.runtimes.graph.onnx_graph import (
     makers_of,
     nodes_of,
@@ -36,6 +36,15 @@ class Told:
     probe: Probe
     name: str
     words: str
+
+
+def differences(probes: Sequence[Probe], file: Path, graph: Path) -> dict[str, str]:
+    """Return a message about each probe whose nodes differ from the program's.
+
+    `file` is the deployed file, whose weights may have fewer bits, and `graph` is the
+    exported one, whose attributes are compared.
+    """
+    return {**fewer_bits(probes, file), **differing_attributes(probes, graph)}
 
 
 def differing_attributes(probes: Sequence[Probe], path: Path) -> dict[str, str]:
