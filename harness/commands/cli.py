@@ -19,14 +19,11 @@ import click
 
 from harness import __version__
 from harness.commands.diff import diff
-from harness.commands.elsewhere import bundle, judge
 from harness.commands.ranges import ranges
 from harness.commands.release.command import baseline, gate
 from harness.commands.run import run
 from harness.commands.show import merge, nodes, report, show
 from harness.commands.store import store
-from harness.commands.target import target
-from harness.commands.versions import versions
 from harness.core.errors import ParityError
 from harness.core.outcome import CANNOT_TELL
 from harness.core.plugins import added
@@ -61,7 +58,7 @@ def cli() -> None:
 
 for _command in (
     *(run, show, report, merge, nodes, ranges),
-    *(bundle, judge, diff, baseline, gate, store, target, versions),
+    *(diff, baseline, gate, store),
 ):
     cli.add_command(_command)
 

@@ -23,6 +23,8 @@ class Plugin:
     """What a package adds; each entry is the name of a function, ``module:function``.
 
     Attributes:
+        cases: Readers of the tables ``[pipeline.NAME]`` of a suite, each a
+            `harness.suite.end_to_end.Reader`.
         commands: `click` commands of `parity`.
         checks: Functions of a `CaseRecord`. Each returns None, or one sentence that
             says what is wrong. The outputs of the case then fail with the outcome
@@ -42,9 +44,13 @@ class Plugin:
             before every value.
         notes: Functions of a `CaseRecord` that yield messages for the list of its
             layers, such as what was not compared.
+        sessions: Functions of an `Opening` of a deployed file on a target. Each returns
+            a context manager that gives the `Session`, or None for another's target.
+        preload: Modules that the process of PyTorch imports before its first job.
 
     """
 
+    cases: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
     sections: tuple[str, ...] = ()
@@ -53,6 +59,8 @@ class Plugin:
     differences: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    sessions: tuple[str, ...] = ()
+    preload: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +129,15 @@ def answers(kind: str, *arguments: object, **named: object) -> Iterator[Any]:
             yield one.called(*arguments, **named)
 
 
-def names(kind: str) -> list[str]:
-    """Return the names of functions that plug-ins add of a kind; nothing is imported.
+def declared(kind: str) -> tuple[str, ...]:
+    """Return the names that the installed plug-ins declare of a kind.
 
     Args:
         kind: A field of `Plugin`.
 
     """
-    return [name for _, plugin, _ in _plugins() for name in getattr(plugin, kind, ())]
+    plugins = (plugin for _, plugin, _ in _plugins() if plugin is not None)
+    return tuple(name for plugin in plugins for name in getattr(plugin, kind))
 
 
 @functools.cache

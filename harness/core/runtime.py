@@ -217,8 +217,8 @@ class Runtime:
         preload: Modules that a conversion imports first.
         reads: Format that it runs without conversion: ``onnx``, or the name of its
             `own_format`.
-        driver: Module that drives the runtime itself; see `harness.runtimes.target`. It
-            needs Python 3.8, numpy and the runtime alone, so it can be sent to a
+        driver: Module that drives the runtime itself; see `harness.runtimes.driving`.
+            It needs Python 3.8, numpy and the runtime alone, so it can be sent to a
             target. Empty for a runtime that runs only here.
         own_format: Its own file format, in which a foreign model may come; None if
             there is none.

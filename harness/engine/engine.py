@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from harness.core.case import Case, Group, Sample, sample_groups, samples_of
+from harness.core.end_to_end import EndToEndCase, Tested
 from harness.core.entry import Entry
 from harness.core.errors import ParityError, SpecError, StageError, StoreError
 from harness.core.memory import Need
 from harness.core.outcome import Outcome
-from harness.core.pipeline import PipelineCase, PipelineRun, Tested
 from harness.core.record import LAYERS, READ, CaseRecord, Failure, Row
 from harness.core.rounding import Bits, Effects, Trials
-from harness.core.runtime import exact, onnx_runtime, runtime
+from harness.core.runtime import exact, onnx_runtime, resolve, runtime
 from harness.core.waiting import awaited
 from harness.engine import export_files, keys, tasks
 from harness.engine.artifacts import Artifacts, native_converter
@@ -31,7 +31,6 @@ from harness.engine.deployed import Deployed, Reading
 from harness.engine.groups import Begun, together
 from harness.engine.kept import kept, seen
 from harness.engine.made_of import made_of
-from harness.engine.needs import pipeline_need
 from harness.engine.store import Store
 from harness.engine.worker import JobResult
 from harness.engine.worker_pool import Progress, WorkerPool, timed
@@ -75,13 +74,18 @@ class Engine(AbstractContextManager["Engine"]):
         self.store = store
         self._pictures = pictures
         self._worker_pool = WorkerPool.of(limits, on_progress)
-        self.artifacts = Artifacts(
+        self._artifacts = Artifacts(
             store, self._worker_pool, native_converter(mnn_convert)
         )
         self.jobs = limits.jobs
         self._pool = ThreadPoolExecutor(
             max_workers=limits.jobs, thread_name_prefix="parity"
         )
+
+    @property
+    def artifacts(self) -> Artifacts:
+        """What makes and finds the artifacts of its cases."""
+        return self._artifacts
 
     def close(self) -> None:
         """Drop waiting cases and end running ones. A few idle hosts are kept."""
@@ -145,18 +149,18 @@ class Engine(AbstractContextManager["Engine"]):
         A failure is not reported here. The case that needs the artifact reports it.
         """
         with timed() as seconds, suppress(ParityError):
-            first = self.artifacts.known(first)
-            if isinstance(first, PipelineCase):
-                self.artifacts.draw(first.pipeline, first.device)
+            first = self._artifacts.known(first)
+            if isinstance(first, EndToEndCase):
+                resolve(first.prepare)(self._artifacts, first)
             else:
                 cases = [first, *(one for one in others if isinstance(one, Case))]
-                self.artifacts.prepare(first, samples_of(cases))
+                self._artifacts.prepare(first, samples_of(cases))
         return seconds
 
     def export(self, case: Case) -> dict[str, float]:
         """Make the graph of a pipeline's file, and no reference; as `prepare` does."""
         with timed() as seconds, suppress(ParityError):
-            self.artifacts.export(self.artifacts.known(case))
+            self._artifacts.export(self._artifacts.known(case))
         return seconds
 
     def _run_into(
@@ -177,12 +181,12 @@ class Engine(AbstractContextManager["Engine"]):
 
     def run(self, case: Tested) -> CaseRecord:
         """Run one case through all stages and return its record."""
-        if isinstance(case, PipelineCase):
-            return self.recorded(case, partial(self._run_pipeline, case))
+        if isinstance(case, EndToEndCase):
+            return self.recorded(case, partial(self._run_end_to_end, case))
         return self.recorded(case, partial(self._run, case))
 
     def _run(self, case: Case) -> Fields:
-        case = self.artifacts.known(case)
+        case = self._artifacts.known(case)
         found = self._deployed(case)
         case, refused = self._without_refused(case)
         rewrites = [
@@ -192,9 +196,9 @@ class Engine(AbstractContextManager["Engine"]):
         ]
         fields = self.measured(case, [file for _, file in found])
         readings = [reading for _, file in found for reading in file.readings]
-        fields["rows"] += self.artifacts.self_rows(case, readings)
+        fields["rows"] += self._artifacts.self_rows(case, readings)
         # This is last: if a runtime refuses the file, its own message is better.
-        checked = [self.artifacts.checked(case, graph) for graph, _ in found]
+        checked = [self._artifacts.checked(case, graph) for graph, _ in found]
         fields["graphs"] = tuple(
             {**one, "exact": exact(case)} for one in checked if one
         )
@@ -211,7 +215,7 @@ class Engine(AbstractContextManager["Engine"]):
 
     def _without_refused(self, case: Case) -> tuple[Case, tuple[str, ...]]:
         """Return a case without the sizes that its reference refuses, and these."""
-        read = self.artifacts.prepare(case, case.samples)
+        read = self._artifacts.prepare(case, case.samples)
         kept = tuple(sample for sample in case.samples if not read[sample].refused)
         refused = tuple(
             f"{sample.label} ({read[sample].refused})"
@@ -222,12 +226,12 @@ class Engine(AbstractContextManager["Engine"]):
 
     def _prepared(self, case: Case) -> list[tuple[Group, Entry, tuple[Reading, ...]]]:
         """Return each group of a case's samples, its graph, and its references."""
-        case = self.artifacts.known(case)
-        prepared = self.artifacts.prepare(case, case.samples)
+        case = self._artifacts.known(case)
+        prepared = self._artifacts.prepare(case, case.samples)
         return [
             (
                 replace(group, samples=samples),
-                self.artifacts.graph(case, group),
+                self._artifacts.graph(case, group),
                 tuple(prepared[sample] for sample in samples),
             )
             for group in sample_groups(case, case.samples)
@@ -238,8 +242,8 @@ class Engine(AbstractContextManager["Engine"]):
         """Return each exported graph of a case, and its deployed file with samples."""
         found = []
         for group, graph, readings in self._prepared(case):
-            file = self.artifacts.deployed(case, graph, readings)
-            asked = self.artifacts.asked(case, group)
+            file = self._artifacts.deployed(case, graph, readings)
+            asked = self._artifacts.asked(case, group)
             found.append((graph, replace(file, asked=asked)))
         return found
 
@@ -268,7 +272,7 @@ class Engine(AbstractContextManager["Engine"]):
             replace(file, asked=None) if known.get(at) else file
             for at, file in enumerate(deployed)
         ]
-        need = self.artifacts.need(case, case.backend, case.samples)
+        need = self._artifacts.need(case, case.backend, case.samples)
         result = self._job(case, tasks.RUN_CANDIDATE, tuple(deployed), need=need)
         fields = seen(result, case.id, [(case.backend, case.device)])
         questions = {s.id: keys.question(case.component, s) for s in case.samples}
@@ -335,26 +339,24 @@ class Engine(AbstractContextManager["Engine"]):
         )
         return cast("tuple[Loss, ...]", result.value)
 
-    def drawing(self, case: PipelineCase) -> tuple[Entry, Entry]:
-        """Return a pipeline's inputs and PyTorch's drawing; make missing ones."""
-        case = self.artifacts.known(case)
-        return self.artifacts.draw(case.pipeline, case.device)
+    def run_task(
+        self, case: Case, task: str, *arguments: object, what: str
+    ) -> tuple[Entry, ...]:
+        """Run a task on a case's deployed files, in the process of its runtime.
 
-    def bundle(self, case: Case, into: Path, layers: str) -> str:
-        """Write what another machine needs to run a case into an empty folder.
-
-        `layers` is ``all`` values of layers, ``stats``, or ``outputs`` alone. This
-        returns the digest of the first deployed file's entry, as a record has it.
+        The task gets the case's id, component, device and backend, the files, and then
+        `arguments`. `what` it does is said in messages. This returns the files' entries
+        in the store.
         """
-        case = self.artifacts.known(case)
+        case = self._artifacts.known(case)
         files = tuple(file for _, file in self._deployed(case))
-        self._job(case, tasks.WRITE_BUNDLE, files, into, layers, what="bundle")
-        return files[0].artifact.key_digest
+        self._job(case, task, files, *arguments, what=what)
+        return tuple(file.artifact for file in files)
 
     def file(self, case: Case) -> tuple[Entry, str]:
         """Return a case's deployed file: its store entry, and its name in there."""
-        case = self.artifacts.known(case)
-        return self.artifacts.deploy(case, self.artifacts.export(case))
+        case = self._artifacts.known(case)
+        return self._artifacts.deploy(case, self._artifacts.export(case))
 
     def output_effects(
         self, case: Case, trials: Sequence[Bits], only: Sequence[int] = ()
@@ -364,47 +366,19 @@ class Engine(AbstractContextManager["Engine"]):
         Each trial rounds some layers. `only` has the numbers of the samples to run; it
         is empty for all.
         """
-        case = self.artifacts.known(case)
-        drawn = self.artifacts.inputs(case, case.samples)
+        case = self._artifacts.known(case)
+        drawn = self._artifacts.inputs(case, case.samples)
         ids = [one.id for one in case.samples]
         samples = [*zip(ids, drawn, strict=True)]
         inputs = [(name, keys.contents(entry)) for name, entry in samples]
-        given, values = self._trials(case, trials, only), {"inputs": inputs}
-        need = self.artifacts.need(case, "torch", case.samples)
-        return self.artifacts.effects(
+        given, values = self.trials(case, trials, only), {"inputs": inputs}
+        need = self._artifacts.need(case, "torch", case.samples)
+        return self._artifacts.effects(
             tasks.OUTPUT_EFFECTS, given, values, samples, need=need
         )
 
-    def drawing_effects(
-        self,
-        drawing: PipelineCase,
-        role: str,
-        trials: Sequence[Bits],
-        only: Sequence[int] = (),
-    ) -> Effects:
-        """Return the effects of rounded weights on a pipeline's latents and pictures.
-
-        The pipeline has the runtime's float32 file in `role`. Each trial rounds some
-        of its layers. `only` has the numbers of the prompts to draw, one picture each;
-        it is empty for all.
-        """
-        drawing = self.artifacts.known(drawing)
-        case = dict(drawing.roles)[role]
-        assert case is not None  # noqa: S101  # as above
-        pipeline = drawing.pipeline
-        inputs, _ = self.drawing(drawing)
-        drawn = tasks.DRAWING.key(pipeline, inputs, drawing.device)
-        rest = (pipeline, role, inputs, self._worker_pool.memory_gib)
-        need = pipeline_need(drawing, self.artifacts.weights)
-        given = self._trials(case, trials, only)
-        values = {"drawing": drawn, "role": role}
-        return self.artifacts.effects(
-            tasks.DRAWING_EFFECTS, given, values, *rest, need=need
-        )
-
-    def _trials(
-        self, case: Case, trials: Sequence[Bits], only: Sequence[int]
-    ) -> Trials:
+    def trials(self, case: Case, trials: Sequence[Bits], only: Sequence[int]) -> Trials:
+        """Return what the task of a stage of effects is given."""
         artifact, model = self.file(case)
         return Trials(
             backend=case.backend,
@@ -423,9 +397,9 @@ class Engine(AbstractContextManager["Engine"]):
         """
         watched = replace(sample, layers=True)
         every = tuple(watched if one == sample else one for one in case.samples)
-        case = self.artifacts.known(replace(case, samples=every))
+        case = self._artifacts.known(replace(case, samples=every))
         case, graph, reading = self.of_sample(case, watched)
-        file = self.artifacts.deployed(case, graph, [reading])
+        file = self._artifacts.deployed(case, graph, [reading])
         rows: tuple[Row, ...] = ()
         if not sample.layers:
             found = self.measured(case, [file])["rows"]
@@ -447,7 +421,7 @@ class Engine(AbstractContextManager["Engine"]):
                 fields = {**measure(), "took_s": seconds}
         except ParityError as error:
             # A pipeline reads its picture or prompt when it draws, not at the export.
-            drawn = isinstance(case, PipelineCase)
+            drawn = isinstance(case, EndToEndCase)
             outcome, log = Outcome.REFERENCE if drawn else Outcome.EXPORT, ""
             if isinstance(error, StageError):
                 outcome, log = error.outcome, error.log
@@ -472,46 +446,10 @@ class Engine(AbstractContextManager["Engine"]):
         reading = readings[group.samples.index(sample)]
         return replace(case, samples=(sample,)), graph, reading
 
-    def _run_pipeline(self, pipeline_case: PipelineCase) -> Fields:
-        pipeline_case = self.artifacts.known(pipeline_case)
-        pipeline = pipeline_case.pipeline
-        inputs, reference = self.artifacts.draw(pipeline, pipeline_case.device)
-        role_files = tuple(
-            self.artifacts.role_file(case, role)
-            for role, case in pipeline_case.roles
-            if case is not None
-        )
-        folder = self._pictures or self.store.root / "pictures"
-        result = self._worker_pool.job(
-            "torch",
-            tasks.RUN_PIPELINE,
-            PipelineRun(
-                case=pipeline_case.id,
-                pipeline=pipeline,
-                role_files=role_files,
-                inputs=inputs,
-                reference=reference,
-                device=pipeline_case.device,
-                folder=folder / pipeline_case.id.replace("/", "+"),
-                store=self.store.root,
-                limit_gib=self._worker_pool.memory_gib,
-            ),
-            subject=pipeline_case.id,
-            label=pipeline_case.id,
-            failure=Outcome.RUN,
-            need=pipeline_need(pipeline_case, self.artifacts.weights),
-            on_target=bool(pipeline_case.targets),
-        )
-        ran_on = [(file.backend, file.device) for file in role_files]
-        fields = seen(result, pipeline_case.id, ran_on)
-        fields["rows"] += self.artifacts.self_pictures(pipeline_case, inputs, reference)
-        return {
-            **fields,
-            "inputs": {"": keys.drawing_question(pipeline)},
-            "made_of": made_of(pipeline.components),
-            "pipeline": {"roles": pipeline_case.asked, **fields["pipeline"]},
-            "artifacts": {file.role: file.artifact.summary for file in role_files},
-        }
+    def _run_end_to_end(self, case: EndToEndCase) -> Fields:
+        pictures = self._pictures or self.store.root / "pictures"
+        fields = resolve(case.run)(self._artifacts, case, pictures)
+        return cast("Fields", fields)
 
 
 def _contract_of(case: Case, file: Deployed) -> tuple[object, ...]:

@@ -37,15 +37,13 @@ from harness.core.digest import digest_file, digest_tree, digest_value
 from harness.core.entry import Entry
 from harness.core.environment import environment, installed
 from harness.core.foreign_files import weight_files
-from harness.core.pipeline import T5_TOKENS, Pipeline
-from harness.core.plugins import names
+from harness.core.plugins import declared
 from harness.core.rounding import Trials
 from harness.core.runtime import Runtime, onnx_runtime, runtime, runtimes
 from harness.core.settings import RUNS
 from harness.engine.deployed import Reading
 from harness.engine.own_code import own_code
 from harness.recipes import RECIPES, weight_folders
-from harness.recipes.checkpoint import read_index
 from harness.recipes.lora import files_of
 
 HOME = Path(__file__).parents[1].resolve()
@@ -91,7 +89,7 @@ _RULES = tuple(
     f"core/{name}.py"
     for name in ("contract", "foreign_files", "onnx_header", "private", "probes")
 )
-_SESSIONS = ("runtimes/renamed.py", "runtimes/session.py")
+_SESSIONS = tuple(f"runtimes/{name}.py" for name in ("driving", "renamed", "session"))
 DRAWN = ("recipes", "measure/named_arrays.py")
 EXPORTED = ("measure", "recipes", "runtimes/graph", "runtimes/pytorch", *_RULES)
 FOREIGN = (*EXPORTED, "runtimes/foreign", *_SESSIONS)
@@ -100,12 +98,8 @@ CONVERTED = (
     *("measure/name_map.py", "measure/trace.py"),
 )
 ANSWERED = (
-    *("measure", "runtimes/candidate", "runtimes/graph", "runtimes/target"),
+    *("measure", "runtimes/candidate", "runtimes/graph"),
     *(*_RULES, *_SESSIONS),
-)
-PICTURES = (
-    *("measure", "recipes", "runtimes/diffusion", "runtimes/pytorch"),
-    "suite/families.py",
 )
 
 
@@ -250,21 +244,6 @@ def _(argument: Component) -> object:
     return settings
 
 
-@part.register
-def _(argument: Pipeline) -> object:
-    """A pipeline is all that decides PyTorch's pictures but its inputs."""
-    return {
-        "components": [part(component) for component in argument.components],
-        "index": read_index(argument.source),
-        # The inputs hold the ids of each text once, and not which picture has them.
-        "texts": [*argument.texts, argument.negative_prompt],
-        **_sampling(argument),
-        "control": asdict(argument.control),
-        "t5_tokens": argument.t5_tokens,
-        "vae_tiling": argument.vae_tiling,
-    }
-
-
 def whole(component: Component) -> dict[str, object]:
     """Return what decides drawn inputs: a recipe may read all of its checkpoint."""
     suffixes = _suffixes(component.recipe)
@@ -310,42 +289,6 @@ def _digests(folder: Path, names: tuple[str, ...], _changed: tuple[int, ...]) ->
     return digest_value({name: digest_file(folder / name) for name in names})
 
 
-def drawing_inputs(pipeline: Pipeline) -> dict[str, object]:
-    """Return what decides a pipeline's token ids, noise and picture."""
-    image, mask, source = pipeline.image, pipeline.mask, pipeline.source
-    folders = tuple(
-        name
-        for name in ("tokenizer", "tokenizer_2", "vae", "unet", "transformer")
-        if (source.path / name).is_dir()
-    )
-    configs = [source.path / role / "config.json" for role in pipeline.encoders]
-    return {
-        "checkpoint": checkpoint_digest(source, folders),
-        "kind": pipeline.kind,
-        "encoders": pipeline.encoders,
-        "read_by": [digest_file(config) for config in configs if config.is_file()],
-        "texts": [*pipeline.texts, pipeline.negative_prompt],
-        "steps": pipeline.steps,
-        "seed": pipeline.seed,
-        "size": [pipeline.height, pipeline.width],
-        "image": digest_file(image) if image else "",
-        "mask": digest_file(mask) if mask else "",
-        "control": asdict(pipeline.control),
-    }
-
-
-def _sampling(pipeline: Pipeline) -> dict[str, object]:
-    # A checkpoint without one is drawn with a scheduler that its family has.
-    told = (pipeline.source.path / "scheduler").is_dir()
-    return {
-        "scheduler": checkpoint_digest(pipeline.source, ("scheduler",)) if told else "",
-        "sampling": asdict(pipeline.sampling),
-        "guidance_scale": pipeline.guidance_scale,
-        "eta": pipeline.eta,
-        "strength": pipeline.strength,
-    }
-
-
 def question(component: Component, sample: Sample) -> str:
     """Return a digest of the task of every runtime: weights and one sample.
 
@@ -360,24 +303,6 @@ def question(component: Component, sample: Sample) -> str:
             "sample": drawn | {"label": sample.label, "knobs": sample.knobs},
             # Left out when empty, so that a baseline without options keeps its digests.
             **({"options": dict(component.options)} if component.options else {}),
-        }
-    )
-
-
-def drawing_question(pipeline: Pipeline) -> str:
-    """Return a digest of a pipeline's task: its inputs and its weights."""
-    inputs = drawing_inputs(pipeline)
-    # The weights of the encoders, below, have their configuration too.
-    del inputs["read_by"]
-    tokens = pipeline.t5_tokens
-    return digest_value(
-        {
-            "inputs": inputs,
-            "checkpoints": [weights_digest(one) for one in pipeline.components],
-            **_sampling(pipeline),
-            # Left out where they are the default, for the same reason.
-            **({"vae_tiling": True} if pipeline.vae_tiling else {}),
-            **({"t5_tokens": tokens} if tokens != T5_TOKENS else {}),
         }
     )
 
@@ -449,7 +374,7 @@ def code_of_plugins(kind: str) -> dict[str, str]:
     The function's package counts: all modules of its folder. A module that cannot be
     found has no digest, and whoever calls the function says so.
     """
-    return {name: _code_at(name.partition(":")[0]) for name in names(kind)}
+    return {name: _code_at(name.partition(":")[0]) for name in declared(kind)}
 
 
 def _code_at(module: str) -> str:

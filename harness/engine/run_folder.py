@@ -15,8 +15,8 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 from filelock import FileLock
 
+from harness.core.end_to_end import PAIRS
 from harness.core.errors import SpecError, SuiteError
-from harness.core.pipeline import PAIRS
 from harness.core.received import DamagedError, decode, read_bytes, read_json
 from harness.core.record import (
     Benchmark,

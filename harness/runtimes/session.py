@@ -7,6 +7,7 @@ outputs)``, a context manager that gives a `Session`.
 from __future__ import annotations
 
 import importlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
@@ -14,9 +15,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from harness.core.case import Device
+from harness.core.case import Device, Target
+from harness.core.comparison import Comparison
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
+from harness.core.plugins import added
+from harness.core.record import Row
 from harness.core.runtime import Runtime, runtime
 from harness.measure.name_map import Names
 from harness.runtimes.renamed import fed, read
@@ -77,6 +81,14 @@ OnValue = Callable[[str, "np.ndarray"], None]
 """A function that gets the runtime's name of a value, and its array."""
 
 
+class Sketch(ABC):
+    """A value of which a digest alone is there: it compares itself."""
+
+    @abstractmethod
+    def compared(self, expected: np.ndarray, floor_rms: float | None) -> Comparison:
+        """Compare with the reference's value; the rms of the error is an estimate."""
+
+
 class Session(Protocol):
     """One deployed file, loaded."""
 
@@ -123,35 +135,99 @@ class ClockedSession(Session, Protocol):
         """Run as deployed so many times; return each operator's median time."""
 
 
+class TracedSession(Session, Protocol):
+    """A session whose values a file has: they were computed elsewhere."""
+
+    def explained(
+        self,
+        rows: list[Row],
+        opening: Opening,
+        feeds: Mapping[str, Feeds],
+        made: Mapping[str, Feeds],
+    ) -> list[Row]:
+        """Return rows that say what is wrong with the calls that computed the values.
+
+        Args:
+            rows: The rows of outputs; those of other files may be among them.
+            opening: The file of the session, with the component's names.
+            feeds: Inputs by sample and name, in order.
+            made: Outputs of the session by sample and name.
+
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """What a session is opened with.
+
+    Attributes:
+        backend: Name of the runtime.
+        path: The deployed file.
+        device: Where the runtime runs, and with which settings.
+        outputs: Names of the outputs.
+
+    """
+
+    backend: str
+    path: Path
+    device: Device
+    outputs: Sequence[str]
+
+    def open(self) -> AbstractContextManager[Session]:
+        """Load the file by the runtime's own module.
+
+        Raises:
+            StageError: The runtime is not installed, or it refuses the file.
+
+        """
+        declared = runtime(self.backend)
+        try:
+            module: Any = importlib.import_module(f"{declared.package}.session")
+        except ModuleNotFoundError as error:
+            raise not_installed(declared, error) from error
+        opened: AbstractContextManager[Session]
+        opened = module.open_session(self.path, self.device, self.outputs)
+        return opened
+
+
 @contextmanager
 def open_session(
     backend: str, path: Path, device: Device, outputs: Sequence[str]
 ) -> Iterator[Session]:
     """Load the file at `path`; the session is closed at the end of the ``with``.
 
-    The session of a foreign model uses the recipe's names in place of the file's.
+    The session of a foreign model uses the recipe's names in place of the file's. A
+    device with a target has a session of a plug-in.
 
     Raises:
         StageError: The runtime called `backend` is not installed, it refuses the file,
             or the device is not there.
 
     """
-    declared = runtime(backend)
-    try:
-        module: Any = importlib.import_module(f"{declared.package}.session")
-    except ModuleNotFoundError as error:
-        raise not_installed(declared, error) from error
     names = Names.load(path.parent)
     own = names.own_outputs if names else outputs
-    opened: AbstractContextManager[Session]
-    if device.target is not None and device.target.trace:  # it ran elsewhere
-        from harness.runtimes.target.traced import Traced
-
-        opened = Traced(path, backend, device, own)
-    else:
-        opened = module.open_session(path, device, own)
-    with opened as session:
+    opening = Opening(backend=backend, path=path, device=device, outputs=own)
+    with _on_target(opening) if device.target else opening.open() as session:
         yield session if names is None else _Renamed(session, names)
+
+
+def _on_target(opening: Opening) -> AbstractContextManager[Session]:
+    for one in added("sessions"):
+        opened: AbstractContextManager[Session] | None = one.called(opening)
+        if opened is not None:
+            return opened
+    assert opening.device.target is not None  # noqa: S101  # for mypy
+    raise no_target(opening.device.target)
+
+
+def no_target(target: Target) -> StageError:
+    """Return the message about a target that no plug-in reaches."""
+    msg = (
+        f"Target {target.name!r} cannot be reached, because no plug-in is installed "
+        "that runs a runtime elsewhere; install the harness as a whole, or leave the "
+        "target out of `targets`."
+    )
+    return StageError(msg, outcome=Outcome.UNAVAILABLE)
 
 
 def not_installed(declared: Runtime, error: ModuleNotFoundError) -> StageError:
@@ -197,6 +273,16 @@ class _Renamed:
     def clock(self, feeds: Feeds, runs: int) -> list[Spent]:
         session = cast("ClockedSession", self._session)
         return session.clock(fed(self._names, feeds), runs)
+
+    def explained(
+        self,
+        rows: list[Row],
+        opening: Opening,
+        feeds: Mapping[str, Feeds],
+        made: Mapping[str, Feeds],
+    ) -> list[Row]:
+        session = cast("TracedSession", self._session)
+        return session.explained(rows, opening, feeds, made)
 
 
 def check_feeds(feeds: Feeds, wanted: Sequence[str], path: Path) -> None:

@@ -170,17 +170,17 @@ class PlantedEngine(WrappingEngine):
 
     def __init__(self, store, limits):
         super().__init__(store, limits)
-        self.artifacts = PlantedArtifacts(self.artifacts)
+        self._artifacts = PlantedArtifacts(self._artifacts)
 
     def plant(self, plant):
         """Have another fault from now on."""
         self.wrap = plant.wrap if isinstance(plant, InSession) else None
         in_graph = isinstance(plant, InGraph)
-        self.artifacts.change = plant.change if in_graph else None
+        self._artifacts.change = plant.change if in_graph else None
 
     def exported(self, case):
         """Return the path of a case's exported graph, which has no fault."""
-        return self.artifacts.export(case).file(MODEL)
+        return self._artifacts.export(case).file(MODEL)
 
 
 def spoil(module, wrap):

@@ -11,8 +11,8 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from harness.runtimes.target import bundle_run
-from harness.runtimes.target.traced import Sketched
+from harness.plugins.elsewhere import bundle_run
+from harness.plugins.elsewhere.traced import Sketched
 from tests.faults.planting import plant
 from tests.faults.stand import Stand
 from tests.faults.trials import of_families

@@ -71,7 +71,7 @@ class Stand:
         self._engine = WrappingEngine(self.store, Limits(timeout_s=limit_s))
         # PATH may have a converter of its own, in which no fault is planted.
         self.artifacts = Artifacts(self.store, self._engine._worker_pool, None)
-        self._engine.artifacts = self.artifacts
+        self._engine._artifacts = self.artifacts
         self.peers = peers
         self.isolate = isolate
         self._judge = Judge.of(self.suite, Settings())

@@ -15,7 +15,8 @@ import numpy as np
 from harness.core.errors import ParityError
 from harness.core.shown import shown
 from harness.core.text import one_line
-from harness.runtimes.target import agent
+from harness.plugins.elsewhere import agent
+from harness.runtimes.driving import Values
 from tests.fuzz import changes
 from tests.fuzz.formats import Format
 from tests.fuzz.loop import check_shown
@@ -109,10 +110,10 @@ class TargetFormat(Format):
 
     def begin(self) -> None:
         from harness.core.runtime import runtime
-        from harness.runtimes.target import drive
+        from harness.plugins.elsewhere import remote
 
-        drive.STALL_S = 1.0
-        self.drive, self.runtime = drive, runtime("onnxruntime")
+        remote.STALL_S = 1.0
+        self.remote, self.runtime = remote, runtime("onnxruntime")
         self.model = self.healthy.file("models") / "model.onnx"
         program = self.work / "target"
         # It sends the file whatever it is asked, and reads on while somebody writes.
@@ -153,7 +154,7 @@ class TargetFormat(Format):
 
         target = Target(name="box", command=(self.program,))
         try:
-            one = self.drive.Remote(self.runtime, target, [self.model])
+            one = self.remote.Remote(self.runtime, target, [self.model])
             try:
                 self._asked(one)
             finally:
@@ -163,10 +164,10 @@ class TargetFormat(Format):
 
     def _asked(self, one: object) -> None:
         came: list[np.ndarray] = []
-        values = self.drive.Values(lambda _name, value: came.append(value), ["sample"])
+        values = Values(lambda _name, value: came.append(value), ["sample"])
         try:
             one.ask("run", dict[str, list[str]], {}, values)
-        except self.drive.AgentError as error:
+        except self.remote.AgentError as error:
             check_shown(shown(one_line(str(error))), "a message")
         log = one.log.text
         check_shown(shown(log, lines=True), "the log of a target")

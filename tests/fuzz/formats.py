@@ -379,9 +379,9 @@ class TraceFormat(Format):
             os.mkfifo(folder / "pipe.npy")
 
     def call(self) -> None:
-        from harness.commands.elsewhere import traced_case
+        from harness.plugins.elsewhere.command import traced_case
+        from harness.plugins.elsewhere.traced import Traced
         from harness.runtimes.session import SAMPLE
-        from harness.runtimes.target.traced import Traced
 
         case = traced_case(
             self.suite,
@@ -419,8 +419,8 @@ class BundleFormat(Format):
         return done.words.startswith("crashes by") and not trace.exists()
 
     def begin(self) -> None:
+        from harness.plugins.elsewhere import bundle_run
         from harness.runtimes.onnxruntime.driver import open_driver
-        from harness.runtimes.target import bundle_run
 
         self.run, self.open = bundle_run, open_driver
         shutil.copytree(self.healthy.file("bundle"), self.files, dirs_exist_ok=True)

@@ -31,7 +31,7 @@ HOMES = {
             "recipes",
             "recipes.*",
             "runtimes.*",
-            "plugins.start.doctor.child",
+            *("plugins.start.doctor.child", "plugins.pipelines.drawing.*"),
         ),
         *(
             "plugins.explain.*",
@@ -41,7 +41,7 @@ HOMES = {
             "plugins.bench.*",
         ),
         "plugins.plan.search",
-        "plugins.card.*",  # a card has arrays
+        *("plugins.card.*", "plugins.elsewhere.*"),  # a card and a trace have arrays
         "strategies",
     ),
     "hypothesis": ("strategies",),
@@ -50,7 +50,7 @@ HOMES = {
         *("recipes.*", "runtimes.pytorch.*", "runtimes.foreign.*"),
         *("plugins.weights.check", "plugins.weights.module_settings"),
         *("plugins.weights.causes", "plugins.weights.graph"),
-        "runtimes.diffusion.*",
+        "plugins.pipelines.drawing.*",
         *("plugins.start.doctor.child", "plugins.bench.torch_module"),
     ),
     "onnx": (
@@ -65,13 +65,13 @@ HOMES = {
     "onnxscript": ("runtimes.pytorch.translation",),  # torch.onnx imports the rest
     "onnxruntime": ("runtimes.onnxruntime.*",),
     "MNN": ("runtimes.mnn.*",),
-    "cv2": ("runtimes.diffusion.hints", "measure.pictures"),
+    "cv2": ("plugins.pipelines.drawing.hints", "measure.pictures"),
     "skimage": ("measure.pictures",),
     "jinja2": ("report.html.*", "plugins.start.init.render"),
     "plotly": ("report.html.*", "plugins.bench.section", "plugins.plan.page"),
     "flip_evaluator": ("measure.pictures",),
-    "diffusers": ("recipes.*", "runtimes.diffusion.*"),
-    "transformers": ("recipes.*", "runtimes.diffusion.metrics"),
+    "diffusers": ("recipes.*", "plugins.pipelines.drawing.*"),
+    "transformers": ("recipes.*", "plugins.pipelines.drawing.metrics"),
 }
 
 # Here a framework is imported only inside the function that needs it: reading a suite,
@@ -84,8 +84,8 @@ LATE = (
 NOT_LATE = (
     *("recipes.inputs", "recipes.varied", "plugins.bench.torch_module"),
     *("plugins.tune.draws", "plugins.patterns.*", "plugins.weights.*"),
-    *("plugins.card.form", "plugins.card.make", "plugins.card.verify"),
     *("plugins.explain.cut", "plugins.explain.redraw", "plugins.explain.evaluated"),
+    *("plugins.card.*", "plugins.elsewhere.*", "plugins.pipelines.drawing.*"),
 )
 
 
@@ -217,7 +217,7 @@ def test_every_home_of_a_framework_is_lived_in(root, home):
         name
         for name in MODULES
         if any(fnmatch(name, pattern) for pattern in LATE)
-        if not any(fnmatch(name, pattern) for pattern in NOT_LATE)
+        and not any(fnmatch(name, pattern) for pattern in NOT_LATE)
     ],
 )
 def test_a_light_module_imports_frameworks_late(module):

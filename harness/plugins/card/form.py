@@ -28,15 +28,15 @@ from harness.core.received import (
 from harness.core.runtime import runtime, runtimes
 from harness.judge.tolerance import Tolerance
 from harness.measure.received_arrays import Arrays
-from harness.runtimes.target.form import (
+from harness.plugins.elsewhere.form import (
     Bundle,
     Digest,
-    Name,
     Text,
     decode_bundle,
     refused,
     strange_file,
 )
+from harness.runtimes.calls import Name
 
 FORMAT = 1
 CARD = "card.json"
@@ -172,7 +172,7 @@ def load_card(path: Path) -> tuple[Card, dict[str, np.ndarray]]:
     """Read a card and its arrays, from the card's folder or its ``card.json``.
 
     Every text, number and name of it was checked, and so was every call that it asks
-    for; see `harness.runtimes.target.form.refused`.
+    for; see `harness.plugins.elsewhere.form.refused`.
 
     Raises:
         SuiteError: A file is missing, edited, or of a newer harness, or the card asks

@@ -15,9 +15,9 @@ import numpy as np
 from msgspec import structs
 
 from harness.core.case import Case, sample_groups
+from harness.core.end_to_end import MIXED
 from harness.core.errors import SuiteError
 from harness.core.outcome import NO_PARITY, PARITY
-from harness.core.pipeline import MIXED
 from harness.core.private import without_paths
 from harness.core.record import OUTPUTS, CaseRecord, Row, as_read
 from harness.core.runtime import runtime
@@ -37,10 +37,11 @@ from harness.plugins.card.form import (
     Output,
     save_card,
 )
+from harness.plugins.elsewhere import bundle_run
+from harness.plugins.elsewhere.bundle import bundled
+from harness.plugins.elsewhere.form import read_bundle, refused
 from harness.report.markdown import cell, word
 from harness.report.run_facts import RunFacts
-from harness.runtimes.target import bundle_run
-from harness.runtimes.target.form import read_bundle, refused
 from harness.suite.suite import Suite
 
 MOST_SAMPLES = 2
@@ -170,7 +171,7 @@ def _checkable(  # noqa: PLR0917  # a case, its record, and where to put what
     case = _few(case)
     with TemporaryDirectory() as scratch:
         bundle = Path(scratch)
-        deployed = engine.bundle(case, bundle, bundle_run.OUTPUTS)
+        deployed = bundled(engine, case, bundle, bundle_run.OUTPUTS)
         was = (record.artifacts or {}).get(case.backend, {}).get("digest")
         if was and was != deployed:
             msg = (

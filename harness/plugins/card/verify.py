@@ -25,9 +25,9 @@ from harness.judge.value import Verdict, judge
 from harness.measure.compare import compare
 from harness.measure.received_arrays import Arrays
 from harness.plugins.card.form import Card, CardCase, Output, bundle_of, digest
-from harness.runtimes.target import bundle_run
-from harness.runtimes.target.form import Value
-from harness.runtimes.target.traced import about, read_value, reading
+from harness.plugins.elsewhere import bundle_run
+from harness.plugins.elsewhere.form import Value
+from harness.plugins.elsewhere.traced import about, read_value, reading
 
 YES, NO, SKIPPED, LISTED = "yes", "no", "not run", "not checked"
 

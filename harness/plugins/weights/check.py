@@ -2,7 +2,7 @@
 
 A weight is paired with the constant that the operator at its place reads, or with the
 constant of its name. A weight with neither is looked up by a digest of its bytes. Each
-pair is equal bit for bit, or `weight_kinds` describes the difference.
+pair is equal bit for bit, or `kinds` describes the difference.
 """
 
 from __future__ import annotations

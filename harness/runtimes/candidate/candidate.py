@@ -9,7 +9,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from msgspec import structs
@@ -40,11 +40,19 @@ from harness.measure.patterns import Isolated, Off, beyond_noise, pattern_of
 from harness.measure.trace import OUTPUT, Trace, load_inputs, open_trace
 from harness.measure.unread import without
 from harness.recipes import uses
-from harness.runtimes.candidate.calls import STALE, with_wrong_call
 from harness.runtimes.candidate.contract import ask_file, frozen
 from harness.runtimes.graph.onnx_graph import computing_nodes, read_into
-from harness.runtimes.session import SAMPLE, open_session
-from harness.runtimes.target.traced import Sketched
+from harness.runtimes.session import (
+    SAMPLE,
+    Feeds,
+    Opening,
+    Session,
+    Sketch,
+    TracedSession,
+    open_session,
+)
+
+STALE = "the same answer as to an earlier sample: a buffer that was not written again"
 
 DESCRIBED, LOOKED_AT = 32, 2**25
 """Largest number of a sample's values whose errors are described, and of elements after
@@ -104,12 +112,12 @@ def run_candidate(
                     reading.sample, made, trace, deployed_outputs.values()
                 )
                 deployed_outputs[reading.sample] = made
-            rows = with_wrong_call(
+            rows = _explained(
+                session,
                 rows,
-                backend=backend_name,
-                path=path,
-                device=device,
-                outputs=outputs,
+                Opening(
+                    backend=backend_name, path=path, device=device, outputs=outputs
+                ),
                 feeds=dict(zip(deployed_outputs, given, strict=True)),
                 made=deployed_outputs,
             )
@@ -161,6 +169,20 @@ def run_candidate(
         "foreign": taken,
         "contract": tuple(contract),
     }
+
+
+def _explained(
+    session: Session,
+    rows: list[Row],
+    opening: Opening,
+    feeds: Mapping[str, Feeds],
+    made: Mapping[str, Feeds],
+) -> list[Row]:
+    """Return rows that say what is wrong with calls that were made elsewhere."""
+    target = opening.device.target
+    if target is None or not target.trace:
+        return rows
+    return cast("TracedSession", session).explained(rows, opening, feeds, made)
 
 
 def _begun(reading: Reading) -> Trace:
@@ -274,7 +296,7 @@ class Watcher:
         if probe is None:
             return
         expected = self._trace[probe.name]
-        if isinstance(actual, Sketched):
+        if isinstance(actual, Sketch):
             # A mask has no sketch that two runtimes agree on.
             if not self._trace.places[probe.name].is_mask:
                 floor = self._trace.floor_rms(probe.name)

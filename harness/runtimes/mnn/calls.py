@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
+from harness.runtimes.calls import PLACE, Call, Model, Name, Said, Threads
 from harness.runtimes.mnn import HINTS
-from harness.runtimes.target.form import PLACE, Call, Model, Name, Said, Threads
 
 _Number = Annotated[int, Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
 

@@ -22,6 +22,7 @@ from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.engine.environments import in_order
 from harness.measure.align import MATMUL
+from harness.runtimes.driving import Values, drive
 from harness.runtimes.graph.cuts import grouped
 from harness.runtimes.mnn import HINTS, MODEL, RUNTIME, WEIGHTS
 from harness.runtimes.mnn.file import (
@@ -40,7 +41,6 @@ from harness.runtimes.session import (
     check_feeds,
     check_outputs,
 )
-from harness.runtimes.target.drive import Values, drive
 
 _FORWARD_TYPES = {
     "cpu": (0, 13),  # without and with this machine's instruction extensions

@@ -8,8 +8,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
-from harness.runtimes.onnxruntime import OPTIMISERS
-from harness.runtimes.target.form import (
+from harness.runtimes.calls import (
     PLACE,
     Call,
     Folder,
@@ -19,6 +18,7 @@ from harness.runtimes.target.form import (
     Said,
     Threads,
 )
+from harness.runtimes.onnxruntime import OPTIMISERS
 
 _PROVIDER: Final = "ExecutionProvider"
 

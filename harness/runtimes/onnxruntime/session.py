@@ -27,6 +27,7 @@ from harness.core.outcome import Outcome
 from harness.core.probes import load_probes
 from harness.engine.export_files import PROBES
 from harness.measure.name_map import Names
+from harness.runtimes.driving import Values, drive
 from harness.runtimes.graph.onnx_graph import exact_nodes
 from harness.runtimes.onnxruntime import OPTIMISERS, RUNTIME
 from harness.runtimes.onnxruntime.load_errors import why_refused
@@ -47,7 +48,6 @@ from harness.runtimes.onnxruntime.segments import (
     segment_model,
 )
 from harness.runtimes.session import Feeds, OnValue, Ran, Spent, check_feeds
-from harness.runtimes.target.drive import Values, drive
 
 OPTIMISATION = "optimization"
 """The hint for how much the deployed session may rewrite: 0, 1, 2 or 99."""

@@ -255,7 +255,7 @@ FAULTS = (
         tests="../plugins/patterns/test_error_patterns.py",
     ),
     _rule(
-        "harness/runtimes/candidate/calls.py",
+        "harness/plugins/elsewhere/calls.py",
         "pattern-of-the-first-sample-alone",
         "for sample in self.samples:\n            changed",
         "for sample in self.samples[:1]:\n            changed",

@@ -14,8 +14,8 @@ STREAMS = {"stdout", "stderr", "__stdout__", "__stderr__"}
 OWN = {
     "core/shown.py": "it is the place",
     "commands/progress.py": "it moves the cursor; its texts are `shown`",
-    "runtimes/target/bundle_run.py": "it runs on a target, without the harness",
-    "runtimes/target/agent.py": "it runs on a target, without the harness",
+    "plugins/elsewhere/bundle_run.py": "it runs on a target, without the harness",
+    "plugins/elsewhere/agent.py": "it runs on a target, without the harness",
 }
 
 

@@ -14,6 +14,7 @@ from harness.core.case import (
     Variant,
 )
 from harness.engine.deployed import Reading
+from harness.plugins.pipelines.case import pipelines_of
 from harness.recipes import describe
 from harness.suite.suite import load_suite
 from tests.places import DIGITS
@@ -53,7 +54,7 @@ def given(source, tmp_path_factory):
         native=None,
         calibration=(),
         reading=Reading(sample="s", inputs=entry, reference=entry, layers=True),
-        pipeline=load_suite(DIGITS).pipeline_cases[0].pipeline,
+        pipeline=pipelines_of(load_suite(DIGITS).pipeline_cases)[0].pipeline,
         trials=((("conv_in", 4),),),
         only=(),
         values={"inputs": {"s": "digest"}},

@@ -16,8 +16,8 @@ from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.received import DamagedError
 from harness.core.runtime import runtime
+from harness.plugins.elsewhere.form import bundle_of
 from harness.runtimes.mnn import RUNTIME
-from harness.runtimes.target.form import bundle_of
 from tests.unit import nets
 
 WEIGHTS = ", ".join(f"{value:.3f}" for value in np.linspace(-0.6, 0.7, 16))

@@ -1,0 +1,12 @@
+"""Runtimes elsewhere: targets, bundles and the traces that they write."""
+
+from harness.core.plugins import Plugin
+
+PLUGIN = Plugin(
+    commands=(
+        "harness.plugins.elsewhere.command:bundle",
+        "harness.plugins.elsewhere.command:judge",
+        "harness.plugins.elsewhere.emulated:target",
+    ),
+    sessions=("harness.plugins.elsewhere.sessions:opened",),
+)

@@ -1,1 +1,0 @@
-"""Runtimes elsewhere: one agent, and the connection to it."""
