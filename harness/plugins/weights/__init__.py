@@ -6,5 +6,6 @@ PLUGIN = Plugin(
     graphs=("harness.plugins.weights.graph:differences",),
     differences=("harness.plugins.weights.attributes:differences",),
     findings=("harness.plugins.weights.judged:graph_finding",),
+    preload=("harness.plugins.weights.graph",),
     notes=("harness.plugins.weights.judged:graph_notes",),
 )
