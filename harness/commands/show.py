@@ -83,7 +83,6 @@ def show(  # one option each
 
 
 @click.command()
-@click.command()
 @click.argument("run_name", metavar="RUN")
 @click.argument("case")
 @JUDGED_BY
