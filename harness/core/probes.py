@@ -19,7 +19,7 @@ divides.
 """
 
 
-class Kind(StrEnum):
+class ValueKind(StrEnum):
     """The kind of a program's value. Coverage counts values by it."""
 
     COMPUTE = "compute"
@@ -66,7 +66,7 @@ class Probe:
 
     name: str
     position: int
-    kind: Kind
+    kind: ValueKind
     op: str = ""
     module: str = ""
     source: str = ""

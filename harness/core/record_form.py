@@ -58,7 +58,7 @@ _LARGEST = 1 << 64
 """Above every integer that an array holds."""
 
 
-class Target(TypedDict):
+class TargetForm(TypedDict):
     """The target of a case, as it was asked for.
 
     Attributes:
@@ -69,15 +69,15 @@ class Target(TypedDict):
     trace: NotRequired[Name]
 
 
-class Asked(TypedDict):
+class AskedForm(TypedDict):
     """The requested device settings that are read by name."""
 
-    target: NotRequired[Target | None]
+    target: NotRequired[TargetForm | None]
     hints: NotRequired[list[tuple[Name, _Word]]]
     provider_options: NotRequired[list[tuple[Name, _Word]]]
 
 
-class Ran(TypedDict):
+class RanForm(TypedDict):
     """What a session really ran with; `harness.runtimes.session.Ran` says more."""
 
     backend: NotRequired[Name]
@@ -249,7 +249,7 @@ class Pairs(TypedDict):
     pictures: NotRequired[list[PicturePath]]
 
 
-class Pipeline(TypedDict):
+class PipelineForm(TypedDict):
     """The facts of an end-to-end case; a baseline keeps its pairs alone."""
 
     roles: NotRequired[dict[Name, Name]]
@@ -371,7 +371,7 @@ class _Case(Struct, forbid_unknown_fields=True, kw_only=True):
     suite: Name = ""
     failure: FailureForm | None
     asked: dict[Name, Plain]
-    ran: Ran | None = None
+    ran: RanForm | None = None
     inputs: dict[Name, Name] | None = None
     sizes: dict[Name, dict[Name, Count]] | None = None
     made_of: dict[Name, Name] | None = None
@@ -380,7 +380,7 @@ class _Case(Struct, forbid_unknown_fields=True, kw_only=True):
     contract: tuple[Contract, ...]
     graphs: tuple[Graph, ...]
     rewrite_max_abs: Number | None
-    pipeline: Pipeline | None
+    pipeline: PipelineForm | None
     foreign: Foreign | None = None
     artifacts: dict[Name, Artifact] | None = None
     stand_ins: tuple[Name, ...]
@@ -392,7 +392,7 @@ class _Case(Struct, forbid_unknown_fields=True, kw_only=True):
     node: Name = ""
 
     def __post_init__(self) -> None:
-        convert(self.asked, Asked)
+        convert(self.asked, AskedForm)
         for artifact in (self.artifacts or {}).values():
             convert(artifact.get("meta", {}), MetaRead)
         if self.foreign and "unseen" in self.foreign and "kinds" not in self.foreign:

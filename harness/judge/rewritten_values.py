@@ -17,7 +17,7 @@ from functools import cached_property
 from harness.core.case import ITSELF
 from harness.core.comparison import Comparison
 from harness.core.outcome import Outcome
-from harness.core.probes import Kind
+from harness.core.probes import ValueKind
 from harness.core.record import CaseRecord, Key
 from harness.core.text import Line, count, few
 from harness.judge.foreign import shared_lines
@@ -245,7 +245,7 @@ class _View:
         if self.is_own:
             return outcome is Outcome.SHAPE
         # No row names a constant as its parent, so no reader can show that it is right.
-        constant = self.kinds.get(name) == Kind.CONSTANT
+        constant = self.kinds.get(name) == ValueKind.CONSTANT
         masks = abs(self.rows[name].row.comparison.worst_expected or 0.0) >= _MASK_END
         exceeds = outcome is Outcome.EXCEEDS and not constant and not masks
         return outcome in UNPAIRED or exceeds

@@ -38,7 +38,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.core.probes import Kind, Probe
+from harness.core.probes import Probe, ValueKind
 
 MATMUL = "__matmul_converted"
 """Suffix that MNN's converter gives to a product that it turned into a convolution."""
@@ -118,7 +118,7 @@ def link(
     taken: set[str] = set()
 
     def carrier(probe: Probe) -> str:
-        name = probe.onnx if probe.kind is Kind.DUPLICATE else probe.name
+        name = probe.onnx if probe.kind is ValueKind.DUPLICATE else probe.name
         if name in names:
             return name
         if name in outputs:
@@ -129,17 +129,17 @@ def link(
             if not value.is_constant and _may_be_result(value, shapes, name)
         ]
         one = len({repeats.get(value, value) for value in left}) == 1
-        return left[0] if one and probe.kind is not Kind.MOVE else ""
+        return left[0] if one and probe.kind is not ValueKind.MOVE else ""
 
     def linked(probe: Probe) -> Probe:
         found = carrier(probe)
         name, made = repeats.get(found, found), leaving.get(probe.name)
         kind = probe.kind
-        if kind is Kind.COMPUTE:
+        if kind is ValueKind.COMPUTE:
             if name != found and name in taken:
-                kind = Kind.IDENTITY
+                kind = ValueKind.IDENTITY
             elif made and not name and all(value.is_constant for value in made):
-                kind = Kind.CONSTANT
+                kind = ValueKind.CONSTANT
             taken.add(name)
         return replace(probe, onnx=name, kind=kind)
 
@@ -186,10 +186,10 @@ def wanted_values(probes: Iterable[Probe]) -> dict[str, Probe]:
     wanted = {
         probe.onnx: probe
         for probe in probes
-        if probe.onnx and probe.kind is Kind.COMPUTE
+        if probe.onnx and probe.kind is ValueKind.COMPUTE
     }
     for probe in probes:
-        if probe.onnx == probe.name and probe.kind is not Kind.DUPLICATE:
+        if probe.onnx == probe.name and probe.kind is not ValueKind.DUPLICATE:
             wanted.setdefault(probe.onnx, probe)
     return wanted
 
@@ -302,7 +302,9 @@ def coverage_of(
         those that do not count as compared, in order.
 
     """
-    computing = [p for p in probes if p.kind in {Kind.COMPUTE, Kind.DUPLICATE}]
+    computing = [
+        p for p in probes if p.kind in {ValueKind.COMPUTE, ValueKind.DUPLICATE}
+    ]
     unmatched = [p for p in computing if not p.onnx]
     fused = [p for p in computing if p.onnx and p.onnx not in compared]
     shown = _shown(read_into, {*compared, *outputs})
@@ -339,7 +341,7 @@ def _read_alone(probes: Sequence[Probe], counted: Collection[str]) -> set[str]:
     readers: dict[str, list[bool]] = {}
     alike: dict[str, str] = {}
     for probe in sorted(probes, key=lambda one: one.position, reverse=True):
-        computes = probe.kind in {Kind.COMPUTE, Kind.DUPLICATE}
+        computes = probe.kind in {ValueKind.COMPUTE, ValueKind.DUPLICATE}
         read = readers.get(probe.name, ())
         if computes and not probe.onnx and read and all(read):
             found.add(probe.name)
@@ -349,7 +351,7 @@ def _read_alone(probes: Sequence[Probe], counted: Collection[str]) -> set[str]:
                 readers.setdefault(parent, []).append(counts)
     for probe in probes:  # an operator that repeats another one has its readers
         told = repr((probe.op, probe.settings, probe.arguments))
-        if probe.kind is Kind.DUPLICATE and alike.get(told) in found:
+        if probe.kind is ValueKind.DUPLICATE and alike.get(told) in found:
             found.add(probe.name)
         elif probe.arguments:
             alike.setdefault(told, probe.name)

@@ -19,7 +19,7 @@ It returns the mean squared error of the pictures, which is infinite if they are
 finite."""
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class RoleShare(msgspec.Struct, frozen=True, kw_only=True):
     """The share of one role in the error.
 
     Attributes:
@@ -51,7 +51,7 @@ class Attribution(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     rms: float
-    parts: Mapping[str, Part]
+    parts: Mapping[str, RoleShare]
     interaction: float
 
     @property
@@ -85,7 +85,7 @@ def attribute(roles: Iterable[str], total: float, draw: Draw) -> Attribution:
         role: draw(whole - {role}) if len(whole) > 1 else 0.0 for role in sorted(whole)
     }
     parts = {
-        role: Part(
+        role: RoleShare(
             alone=math.sqrt(alone[role]),
             without=math.sqrt(without[role]),
             share=_share(alone[role], without[role], total),

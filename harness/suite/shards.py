@@ -29,7 +29,7 @@ class ShardCases(TypedDict):
     checks: NotRequired[int]
 
 
-class Shard(Protocol):
+class AnyShard(Protocol):
     """One shard of a run, before the cases are known."""
 
     def part_of(
@@ -47,7 +47,7 @@ class Shard(Protocol):
         """
 
 
-def shard_of(text: str) -> Shard:
+def shard_of(text: str) -> AnyShard:
     """Return the shard that a text such as ``3/8`` means.
 
     Raises:
@@ -55,7 +55,7 @@ def shard_of(text: str) -> Shard:
 
     """
     for one in added("shards"):
-        shard: Shard = one.called(text)
+        shard: AnyShard = one.called(text)
         return shard
     msg = (
         f"the shard {text!r} needs a plug-in that divides cases among machines, and "

@@ -46,7 +46,7 @@ Dtype = Annotated[str, Meta(pattern=r"\A[<>|=]?[biuf][1248]\Z")]
 """A dtype that can be measured, as NumPy writes it: ``<f4``."""
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class DeviceSettings(Struct, frozen=True, kw_only=True):
     """The settings of a `Device`, to compare with a suite's; no runtime gets them.
 
     Attributes:
@@ -88,7 +88,7 @@ class Bundle(Struct, Generic[C], frozen=True, kw_only=True, forbid_unknown_field
     layers: Literal["all", "stats", "outputs"]
     outputs: tuple[Name, ...]
     samples: dict[Name, Name]
-    settings: Settings | None = None
+    settings: DeviceSettings | None = None
     files: dict[FileName, Digest]
     entries: tuple[Name, ...]
     calls: tuple[C, ...]
@@ -137,7 +137,7 @@ class About(Struct, frozen=True, kw_only=True):
     files: dict[Name, Name]
     entries: tuple[Name, ...]
     samples: dict[Name, Name]
-    settings: Settings | None = None
+    settings: DeviceSettings | None = None
     layers: Name
     version: Name
     machine: Name
@@ -146,10 +146,10 @@ class About(Struct, frozen=True, kw_only=True):
     values: tuple[Value, ...]
 
 
-def settings_of(device: Device) -> Settings:
+def settings_of(device: Device) -> DeviceSettings:
     """Return the settings of a device as a bundle has them."""
     # Lists and tuples are the same in JSON.
-    return convert(msgspec.to_builtins(device.settings), Settings)
+    return convert(msgspec.to_builtins(device.settings), DeviceSettings)
 
 
 def bundle_of(said: Mapping[str, Any], declared: Runtime) -> Bundle[Any]:

@@ -16,7 +16,7 @@ from harness.core.case import Component
 from harness.core.entry import Entry
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
-from harness.core.probes import Kind, Probe, load_probes, save_probes
+from harness.core.probes import Probe, ValueKind, load_probes, save_probes
 from harness.engine.deployed import Reading
 from harness.engine.export_files import MODEL, PROBES, PROTO_LIMIT_BYTES, WEIGHTS
 from harness.engine.host import report_progress
@@ -124,7 +124,7 @@ def cut_excerpt(
 
 def _of_output(name: str, probes: Sequence[Probe]) -> Probe:
     """Return the probe of the value that is an output; a new one if none is."""
-    made = Probe(name=name, position=0, kind=Kind.COMPUTE, op="output")
+    made = Probe(name=name, position=0, kind=ValueKind.COMPUTE, op="output")
     return replace(wanted_values(probes).get(name, made), onnx=name)
 
 

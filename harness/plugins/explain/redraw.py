@@ -23,7 +23,7 @@ from onnx.reference import ReferenceEvaluator
 from harness.core.entry import Entry
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
-from harness.core.probes import Kind, load_probes, save_probes
+from harness.core.probes import ValueKind, load_probes, save_probes
 from harness.engine.export_files import MODEL, PROBES
 from harness.engine.host import report_progress
 from harness.measure.align import shown
@@ -118,7 +118,7 @@ def _redrawn(entry: Entry, how: Redraw, folder: Path) -> Mapping[str, object]:
     onnx.save_model(model, folder / MODEL)
     save_arrays(arrays, folder)
     # A value of another kind is compared under its own name alone, which it has lost.
-    compared = replace(probe, onnx=output.name, kind=Kind.COMPUTE)
+    compared = replace(probe, onnx=output.name, kind=ValueKind.COMPUTE)
     save_probes([compared], folder / PROBES)
     writer = TraceWriter(folder)
     values = OUTPUT + output.name, probe.name

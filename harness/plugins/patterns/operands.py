@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 
-from harness.core.probes import Kind, Probe
+from harness.core.probes import Probe, ValueKind
 from harness.measure.align import wanted_values
 from harness.measure.name_map import Names
 from harness.plugins.patterns.mended import MOST_ELEMENTS, MOST_NODES, Between, mended
@@ -96,18 +96,20 @@ class Operands:
         if name == self._only_input:
             return next(iter(self.feeds.values()))
         probe = self._named.get(name)
-        moves = {Kind.MOVE, Kind.IDENTITY}
+        moves = {ValueKind.MOVE, ValueKind.IDENTITY}
         if probe is None or probe.kind not in moves or not probe.arguments:
             return None
         value = self._value(probe.arguments[0][1])
-        if value is None or probe.kind is Kind.IDENTITY:
+        if value is None or probe.kind is ValueKind.IDENTITY:
             return value
         return moved(probe, value)
 
     def _others(self, shape: tuple[int, ...]) -> Iterator[Form]:
         """Yield inputs and computed values of a shape, in order."""
         tried = 0
-        computed = (p.name for p in self.probes if p.kind in {Kind.COMPUTE, Kind.MOVE})
+        computed = (
+            p.name for p in self.probes if p.kind in {ValueKind.COMPUTE, ValueKind.MOVE}
+        )
         for name in (*self.feeds, *computed):
             place = self.trace.places.get(name)
             if place is not None and (place.shape != shape or place.is_mask):
@@ -123,7 +125,7 @@ class Operands:
     def _reordered(self, probe: Probe) -> Iterator[Form]:
         """Yield the first tensor of a value with its parts in another order."""
         source = self._named.get(probe.arguments[0][1]) if probe.arguments else None
-        while source is not None and source.kind is Kind.IDENTITY:
+        while source is not None and source.kind is ValueKind.IDENTITY:
             source = self._named.get(source.arguments[0][1])
         if source is None or not source.op.startswith("aten.cat."):
             return
@@ -143,7 +145,7 @@ class Operands:
                     break
                 _, source = before.arguments[0]
                 value = self._value(source)
-                moves = before.kind in {Kind.MOVE, Kind.IDENTITY}
+                moves = before.kind in {ValueKind.MOVE, ValueKind.IDENTITY}
                 if value is not None and not moves:
                     yield f"{before.module or before.name}", source, value
                     break

@@ -127,7 +127,7 @@ class Tuning:
         return min(counts[family] for family in families)
 
 
-class CaseForm(Struct):
+class TunedCaseForm(Struct):
     """The JSON form of `CaseTuning`."""
 
     record: record_form.CaseForm
@@ -149,7 +149,7 @@ class TuningForm(Struct):
     versions: dict[Name, Name]
     tried: dict[Name, tuple[TriedInput, ...]]
     overflowed: dict[Name, tuple[Name, ...]]
-    cases: list[CaseForm]
+    cases: list[TunedCaseForm]
     took_s: dict[Name, Seconds]
 
     def __post_init__(self) -> None:

@@ -24,7 +24,7 @@ _SMALLEST_HALF = 6.2e-5
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ProbeNodes:
     """The nodes that carry one probe, the nearest to its value first.
 
     Attributes:
@@ -114,7 +114,7 @@ _HALF = 2
 Found = Iterator[tuple[str, object, object]]
 """An attribute's name, its value in the graph, and in the program; None if unstated."""
 
-Rule = Callable[[Part, Mapping[str, Any]], Found]
+Rule = Callable[[ProbeNodes, Mapping[str, Any]], Found]
 
 
 _NORMS = (
@@ -124,7 +124,7 @@ _NORMS = (
 )
 
 
-def _epsilon(part: Part, told: Mapping[str, Any]) -> Found:
+def _epsilon(part: ProbeNodes, told: Mapping[str, Any]) -> Found:
     """Yield the epsilon of a norm, also of one that is written out."""
     there = part.said(_NORMS, "epsilon", 1e-5)
     if there is not None:
@@ -142,7 +142,7 @@ def _epsilon(part: Part, told: Mapping[str, Any]) -> Found:
         yield "epsilon", *_rounded(added[0], told.get("eps"))
 
 
-def _layer_norm(part: Part, told: Mapping[str, Any]) -> Found:
+def _layer_norm(part: ProbeNodes, told: Mapping[str, Any]) -> Found:
     kinds = ("LayerNormalization",)
     yield from _epsilon(part, told)
     if (shape := told.get("normalized_shape")) is not None:
@@ -150,12 +150,12 @@ def _layer_norm(part: Part, told: Mapping[str, Any]) -> Found:
         yield "axis", *part.axis(kinds, axis, -len(shape))
 
 
-def _batch_norm(part: Part, told: Mapping[str, Any]) -> Found:
+def _batch_norm(part: ProbeNodes, told: Mapping[str, Any]) -> Found:
     yield from _epsilon(part, told)
     yield "training mode", part.said(("BatchNormalization",), "training_mode", 0), 0
 
 
-def _group_norm(part: Part, told: Mapping[str, Any]) -> Found:
+def _group_norm(part: ProbeNodes, told: Mapping[str, Any]) -> Found:
     kinds = ("InstanceNormalization", "GroupNormalization")
     yield "epsilon", part.said(kinds, "epsilon", 1e-5), told.get("eps")
     groups = part.said(("GroupNormalization",), "num_groups", None)
@@ -164,7 +164,7 @@ def _group_norm(part: Part, told: Mapping[str, Any]) -> Found:
     yield "groups", groups, told.get("num_groups")
 
 
-def _reshaped_groups(part: Part) -> object:
+def _reshaped_groups(part: ProbeNodes) -> object:
     """Return the second size of the Reshape that makes groups of channels."""
     read = {
         name
@@ -180,7 +180,7 @@ def _reshaped_groups(part: Part) -> object:
     return None
 
 
-def _convolution(part: Part, told: Mapping[str, Any]) -> Found:
+def _convolution(part: ProbeNodes, told: Mapping[str, Any]) -> Found:
     kinds = ("Conv", "ConvTranspose")
     yield "groups", part.said(kinds, "group", 1), told.get("groups")
     for name, key in (("strides", "stride"), ("dilations", "dilation")):
@@ -198,7 +198,7 @@ PADDED = "padded before"
 that operator pads nothing or has a value of its own, and None if it is not known."""
 
 
-def _padding(part: Part, kinds: Sequence[str], told: Mapping[str, Any]) -> Found:
+def _padding(part: ProbeNodes, kinds: Sequence[str], told: Mapping[str, Any]) -> Found:
     pads: object = part.said(kinds, "pads", None)
     padding = told.get("padding")
     padding = [int(padding)] if isinstance(padding, int | float) else padding
@@ -234,7 +234,9 @@ def _padding(part: Part, kinds: Sequence[str], told: Mapping[str, Any]) -> Found
     yield "padding", pads, due
 
 
-def _pads_of(part: Part, kinds: Sequence[str], automatic: str) -> list[int] | None:
+def _pads_of(
+    part: ProbeNodes, kinds: Sequence[str], automatic: str
+) -> list[int] | None:
     """Return the padding that makes the output as large as the input; None if unknown.
 
     It is known where the kernel moves by one place at a time.
@@ -259,7 +261,7 @@ def _folded(before: Sequence[int], own: Sequence[int]) -> list[int]:
     return [one + more for one, more in zip([*begin, *end], [*own] * 2, strict=True)]
 
 
-def _pool(part: Part, told: Mapping[str, Any]) -> Found:
+def _pool(part: ProbeNodes, told: Mapping[str, Any]) -> Found:
     kinds = ("AveragePool", "MaxPool")
     kernel = part.said(kinds, "kernel_shape", None)
     size = _repeated(told.get("kernel_size"), kernel)
@@ -300,7 +302,7 @@ def _repeated(value: object, there: object) -> object:
 def _along(*kinds: str) -> Rule:
     """Return the rule of operators with one axis."""
 
-    def rule(part: Part, told: Mapping[str, Any]) -> Found:
+    def rule(part: ProbeNodes, told: Mapping[str, Any]) -> Found:
         there = part.said(kinds, "axis", -1 if kinds[0].endswith("oftmax") else 0)
         yield "axis", *part.axis(kinds, there, told.get("dim"))
 
@@ -313,20 +315,20 @@ def _numbers(*pairs: tuple[str, str, float], kinds: Sequence[str]) -> Rule:
     Each of `pairs` is the name in ONNX, in PyTorch, and ONNX's default.
     """
 
-    def rule(part: Part, told: Mapping[str, Any]) -> Found:
+    def rule(part: ProbeNodes, told: Mapping[str, Any]) -> Found:
         for there, here, default in pairs:
             yield there, part.said(kinds, there, default), told.get(here)
 
     return rule
 
 
-def _hard_sigmoid(part: Part, _told: Mapping[str, Any]) -> Found:
+def _hard_sigmoid(part: ProbeNodes, _told: Mapping[str, Any]) -> Found:
     kinds = ("HardSigmoid",)
     yield "alpha", part.said(kinds, "alpha", 0.2), 1 / 6
     yield "beta", part.said(kinds, "beta", 0.5), 0.5
 
 
-def _clip(part: Part, told: Mapping[str, Any]) -> Found:
+def _clip(part: ProbeNodes, told: Mapping[str, Any]) -> Found:
     kinds = ("Clip",)
     low, high = (
         told.get("min", told.get("min_val")),
@@ -341,7 +343,7 @@ def _clip(part: Part, told: Mapping[str, Any]) -> Found:
             yield name, stated, here
 
 
-def _cumulate(part: Part, told: Mapping[str, Any]) -> Found:
+def _cumulate(part: ProbeNodes, told: Mapping[str, Any]) -> Found:
     kinds = ("CumSum",)
     yield "axis", *part.axis(kinds, _number(part.given(kinds, 1)), told.get("dim"))
     yield "exclusive", part.said(kinds, "exclusive", 0), 0
@@ -351,7 +353,7 @@ def _cumulate(part: Part, told: Mapping[str, Any]) -> Found:
 _REDUCES = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd")
 
 
-def _reduce(part: Part, told: Mapping[str, Any]) -> Found:
+def _reduce(part: ProbeNodes, told: Mapping[str, Any]) -> Found:
     dims = told.get("dim")
     here = dims if isinstance(dims, list) else [dims]
     there = part.said(_REDUCES, "axes", None)
@@ -367,26 +369,26 @@ def _reduce(part: Part, told: Mapping[str, Any]) -> Found:
         yield "keepdims", kept, _flag(told.get("keepdim"))
 
 
-def _choose(part: Part, told: Mapping[str, Any]) -> Found:
+def _choose(part: ProbeNodes, told: Mapping[str, Any]) -> Found:
     kinds = ("ArgMax", "ArgMin")
     yield "axis", *part.axis(kinds, part.said(kinds, "axis", 0), told.get("dim"))
     yield "select_last_index", part.said(kinds, "select_last_index", 0), 0
 
 
-def _top(part: Part, told: Mapping[str, Any]) -> Found:
+def _top(part: ProbeNodes, told: Mapping[str, Any]) -> Found:
     kinds = ("TopK",)
     yield "axis", *part.axis(kinds, part.said(kinds, "axis", -1), told.get("dim", -1))
     yield "largest", part.said(kinds, "largest", 1), _flag(told.get("largest", 1))
 
 
-def _shuffle(part: Part, told: Mapping[str, Any]) -> Found:
+def _shuffle(part: ProbeNodes, told: Mapping[str, Any]) -> Found:
     kinds = ("DepthToSpace",)
     yield "mode", part.said(kinds, "mode", "DCR"), "CRD"
     yield "block", part.said(kinds, "blocksize", None), told.get("upscale_factor")
 
 
 def _triangle(upper: int) -> Rule:
-    def rule(part: Part, told: Mapping[str, Any]) -> Found:
+    def rule(part: ProbeNodes, told: Mapping[str, Any]) -> Found:
         kinds = ("Trilu",)
         yield "upper", part.said(kinds, "upper", 1), upper
         yield "diagonal", _number(part.given(kinds, 1)), told.get("diagonal")
@@ -397,7 +399,7 @@ def _triangle(upper: int) -> Rule:
 _PADS = {"replicate": "edge", "circular": "wrap"}
 
 
-def _pad(part: Part, told: Mapping[str, Any]) -> Found:
+def _pad(part: ProbeNodes, told: Mapping[str, Any]) -> Found:
     mode = told.get("mode")
     if isinstance(mode, str):
         yield (
@@ -407,7 +409,7 @@ def _pad(part: Part, told: Mapping[str, Any]) -> Found:
         )
 
 
-def _grid(part: Part, told: Mapping[str, Any]) -> Found:
+def _grid(part: ProbeNodes, told: Mapping[str, Any]) -> Found:
     kinds = ("GridSample",)
     borders, told_border = ("zeros", "border", "reflection"), told.get("padding_mode")
     if isinstance(told_border, int | float):
@@ -420,7 +422,7 @@ def _grid(part: Part, told: Mapping[str, Any]) -> Found:
     yield "align_corners", corners, _flag(told.get("align_corners"))
 
 
-def _gru(part: Part, _told: Mapping[str, Any]) -> Found:
+def _gru(part: ProbeNodes, _told: Mapping[str, Any]) -> Found:
     yield "linear_before_reset", part.said(("GRU",), "linear_before_reset", 0), 1
 
 
@@ -430,7 +432,7 @@ def _with_constant(kind: str, argument: str, name: str) -> Rule:
     It says nothing unless one node of that kind, with one constant, makes the value.
     """
 
-    def rule(part: Part, told: Mapping[str, Any]) -> Found:
+    def rule(part: ProbeNodes, told: Mapping[str, Any]) -> Found:
         last = part.nodes[0] if part.nodes else None
         if last is None or last.op_type != kind or told.get("alpha", 1) != 1:
             return
@@ -441,7 +443,7 @@ def _with_constant(kind: str, argument: str, name: str) -> Rule:
     return rule
 
 
-def _gelu(part: Part, told: Mapping[str, Any]) -> Found:
+def _gelu(part: ProbeNodes, told: Mapping[str, Any]) -> Found:
     said = part.said(("Gelu",), "approximate", "none")
     if said is None:
         # The nodes begin with the last one; an operator before this may have a Tanh.
@@ -450,7 +452,7 @@ def _gelu(part: Part, told: Mapping[str, Any]) -> Found:
     yield "GELU's form", said, told.get("approximate", "none")
 
 
-def _attention(part: Part, told: Mapping[str, Any]) -> Found:
+def _attention(part: ProbeNodes, told: Mapping[str, Any]) -> Found:
     yield "axis of softmax", part.said(("Softmax",), "axis", -1), -1
     scale = told.get("scale")
     factors = _scores(part).scalars("Mul")
@@ -459,7 +461,7 @@ def _attention(part: Part, told: Mapping[str, Any]) -> Found:
         yield "scale", math.prod(factors), scale
 
 
-def _scores(part: Part) -> Part:
+def _scores(part: ProbeNodes) -> ProbeNodes:
     """Return the nodes that make attention's scores, without those of its bias.
 
     A bias that is added to the scores may have factors of its own, as T5's positions
@@ -479,7 +481,7 @@ def _scores(part: Part) -> Part:
         if makers[name].op_type == "Add":
             sides = [side for side in sides if _multiplies(makers, side)]
         waiting += sides
-    return Part(list(kept.values()), part.constants)
+    return ProbeNodes(list(kept.values()), part.constants)
 
 
 def _multiplies(makers: Mapping[str, onnx.NodeProto], value: str) -> bool:
@@ -500,7 +502,7 @@ class _Resize:
     mode: str
     smooth: bool = False
 
-    def __call__(self, part: Part, told: Mapping[str, Any]) -> Found:
+    def __call__(self, part: ProbeNodes, told: Mapping[str, Any]) -> Found:
         """Yield each attribute with its values in the graph and in the program."""
         said = partial(part.said, ("Resize", "Upsample"))
         yield "mode", said("mode", "nearest"), self.mode

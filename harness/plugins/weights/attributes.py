@@ -16,7 +16,7 @@ from pathlib import Path
 import onnx
 
 from harness.core.probes import Probe
-from harness.plugins.weights.attribute_rules import EPSILON, PADDED, RULES, Part
+from harness.plugins.weights.attribute_rules import EPSILON, PADDED, RULES, ProbeNodes
 from harness.runtimes.graph.onnx_graph import (
     makers_of,
     nodes_of,
@@ -103,7 +103,7 @@ def attributes_told(probes: Sequence[Probe], model: onnx.ModelProto) -> Iterator
             **dict(probe.settings),
             PADDED: _padded_before(probe, named, values),
         }
-        told = rule(Part(nodes, constants, ranks.of), settings) if rule else ()
+        told = rule(ProbeNodes(nodes, constants, ranks.of), settings) if rule else ()
         for name, there, here in told:
             if there is not None and here is not None and not _equal(there, here):
                 # What is added before a root is the epsilon of a norm.

@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from harness.core.errors import StageError, first_line
 from harness.core.outcome import Outcome
-from harness.core.probes import Kind, Probe
+from harness.core.probes import Probe, ValueKind
 from harness.measure.align import wanted_values
 from harness.plugins.weights.attributes import attributes_told, left_in_training
 from harness.plugins.weights.causes import Lora, dropped, lora_words
@@ -94,7 +94,7 @@ def _places(
     computed = {
         value: probe
         for value, probe in wanted_values(probes).items()
-        if probe.kind is Kind.COMPUTE
+        if probe.kind is ValueKind.COMPUTE
     }
     found: dict[str, dict[Read, None]] = {}
     for value, probe in computed.items():

@@ -19,7 +19,7 @@ from harness.core.comparison import Comparison
 from harness.core.entry import check_artifact
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
-from harness.core.probes import Kind, Probe, load_probes
+from harness.core.probes import Probe, ValueKind, load_probes
 from harness.core.record import LAYERS, OUTPUTS, READ, Row
 from harness.core.runtime import resolve, runtime
 from harness.engine.deployed import Deployed, Reading
@@ -238,12 +238,12 @@ def _lineage(probes: Sequence[Probe], rows: Sequence[Row]) -> dict[str, Any]:
         "unpaired": {
             probe.name: probe.module
             for probe in probes
-            if probe.kind in {Kind.COMPUTE, Kind.DUPLICATE} and not probe.onnx
+            if probe.kind in {ValueKind.COMPUTE, ValueKind.DUPLICATE} and not probe.onnx
         },
         "kinds": {
             probe.name: probe.kind.value
             for probe in probes
-            if probe.name in compared and probe.kind is not Kind.COMPUTE
+            if probe.name in compared and probe.kind is not ValueKind.COMPUTE
         },
     }
 

@@ -32,7 +32,7 @@ from harness.core.errors import StageError, first_line
 from harness.core.foreign_files import bring, check_whole
 from harness.core.onnx_header import read_header
 from harness.core.outcome import Outcome
-from harness.core.probes import Kind, Probe, save_probes
+from harness.core.probes import Probe, ValueKind, save_probes
 from harness.engine.export_files import GRAPH, MODEL, PROBES
 from harness.measure.align import link
 from harness.measure.name_map import Names, match
@@ -72,7 +72,9 @@ class Lineup:
     @property
     def share(self) -> float:
         """The share of the computed values that the file carries."""
-        computing = [p for p in self.probes if p.kind in {Kind.COMPUTE, Kind.DUPLICATE}]
+        computing = [
+            p for p in self.probes if p.kind in {ValueKind.COMPUTE, ValueKind.DUPLICATE}
+        ]
         return sum(bool(p.onnx) for p in computing) / max(1, len(computing))
 
 

@@ -35,7 +35,7 @@ from harness.core.errors import RefusedError, StageError, first_line
 from harness.core.foreign_files import bring, check_whole
 from harness.core.onnx_header import read_header
 from harness.core.outcome import Outcome
-from harness.core.probes import Kind, Probe, load_probes, save_probes
+from harness.core.probes import Probe, ValueKind, load_probes, save_probes
 from harness.engine import tasks
 from harness.engine.deployed import Reading
 from harness.engine.export_files import MODEL, PROBES
@@ -99,7 +99,9 @@ def losses_in(
         StageError: ONNX Runtime refuses the file, or a run of it.
 
     """
-    probes = [p for p in probes_of_file(file, whole=True) if p.kind is Kind.COMPUTE]
+    probes = [
+        p for p in probes_of_file(file, whole=True) if p.kind is ValueKind.COMPUTE
+    ]
     sizes = {probe.name: _EXPECTED_BYTES for probe in probes}
     has = as_given(component, Names.load(file.parent))
     outputs = [spec.name for spec in has.outputs]
@@ -237,7 +239,7 @@ def probes_of_file(path: Path, *, whole: bool = False) -> tuple[Probe, ...]:
         node = made[value.name]
         kind = _kind(value, node, scoped=scoped)
         before = dict.fromkeys(p for name in node.input for p in nearest.get(name, ()))
-        computes = kind is Kind.COMPUTE
+        computes = kind is ValueKind.COMPUTE
         nearest[value.name] = (value.name,) if computes else tuple(before)
         probes.append(
             Probe(
@@ -253,12 +255,12 @@ def probes_of_file(path: Path, *, whole: bool = False) -> tuple[Probe, ...]:
     return tuple(probes)
 
 
-def _kind(value: GraphValue, node: onnx.NodeProto, *, scoped: bool) -> Kind:
+def _kind(value: GraphValue, node: onnx.NodeProto, *, scoped: bool) -> ValueKind:
     if value.repeats:
-        return Kind.IDENTITY
+        return ValueKind.IDENTITY
     if node.op_type in _MOVES:
-        return Kind.MOVE
+        return ValueKind.MOVE
     inside = scoped and not value.is_output
     if inside and value.origin and set(value.used_by) <= {value.origin}:
-        return Kind.IDENTITY
-    return Kind.COMPUTE
+        return ValueKind.IDENTITY
+    return ValueKind.COMPUTE

@@ -43,14 +43,14 @@ class _Watch(Said, frozen=True, omit_defaults=True):
     values: dict[Name, Name] = field(default_factory=dict)
 
 
-class Open(Call, frozen=True, tag="open"):
+class OpenMnn(Call, frozen=True, tag="open"):
     """Load a file."""
 
     said: _Open
 
 
-class Run(Call, frozen=True, tag="run"):
-    """Run the open session."""
+class RunMnn(Call, frozen=True, tag="run"):
+    """RunMnn the open session."""
 
     said: Said = Said()
 
@@ -62,16 +62,16 @@ class Outputs(Call, frozen=True, tag="outputs"):
 
 
 class Watch(Call, frozen=True, tag="watch"):
-    """Run, and show values of layers."""
+    """RunMnn, and show values of layers."""
 
     said: _Watch
 
 
-CALLS = Open | Run | Outputs | Watch
+CALLS = OpenMnn | RunMnn | Outputs | Watch
 
 
 def refusals(
-    call: Open | Run | Outputs | Watch, files: Collection[str]
+    call: OpenMnn | RunMnn | Outputs | Watch, files: Collection[str]
 ) -> Iterator[str]:
     """Yield why a receiver does not make a call, a clause each; none if it makes it.
 
@@ -79,7 +79,7 @@ def refusals(
     """
     if isinstance(call, Watch):
         yield "asks for values of layers, and outputs alone are compared"
-    if not isinstance(call, Open):
+    if not isinstance(call, OpenMnn):
         return
     if call.said.model.removeprefix(PLACE) not in files:
         yield "loads another file than its own"

@@ -66,7 +66,7 @@ _MAY_BE_MODULE = (
 _INT32 = np.iinfo(np.int32)
 
 
-class Opened(TypedDict):
+class OpenedFile(TypedDict):
     """What the driver returns where it has opened a file; a module has no backend."""
 
     inputs: dict[str, int]
@@ -145,7 +145,7 @@ class MnnSession(AbstractContextManager["MnnSession"]):
         api = {"api": device.api} if device.api else {}
         try:
             found = self._mnn.ask(
-                "open", Opened, model=model, config=config, hints=hints, **api
+                "open", OpenedFile, model=model, config=config, hints=hints, **api
             )
         except StageError:
             raise

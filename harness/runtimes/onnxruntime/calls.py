@@ -82,27 +82,27 @@ class _Run(Said, frozen=True):
     names: tuple[Name, ...]
 
 
-class Open(Call, frozen=True, tag="open"):
+class OpenOnnx(Call, frozen=True, tag="open"):
     """Load a file, or the graph in the array ``model``. It writes no profile."""
 
     said: _Open
 
 
-class Run(Call, frozen=True, tag="run"):
-    """Run the open session."""
+class RunOnnx(Call, frozen=True, tag="run"):
+    """RunOnnx the open session."""
 
     said: _Run
 
 
-CALLS = Open | Run
+CALLS = OpenOnnx | RunOnnx
 
 
-def refusals(call: Open | Run, files: Collection[str]) -> Iterator[str]:
+def refusals(call: OpenOnnx | RunOnnx, files: Collection[str]) -> Iterator[str]:
     """Yield why a receiver does not make a call, a clause each; none if it makes it.
 
     `files` are the names of the bundle's files.
     """
-    if isinstance(call, Run):
+    if isinstance(call, RunOnnx):
         return
     said = call.said
     if call.feeds or said.model.removeprefix(PLACE) not in files:

@@ -64,7 +64,7 @@ class _Providers(TypedDict):
     outputs: list[str]
 
 
-class Opened(_Providers, total=False):
+class OpenedSession(_Providers, total=False):
     """What the driver returns where it has opened a file."""
 
     said: str
@@ -223,7 +223,7 @@ class OrtSession(AbstractContextManager["OrtSession"]):
         try:
             found = self._ort.ask(
                 "open",
-                Opened,
+                OpenedSession,
                 {}
                 if piece is None
                 else {"model": np.frombuffer(piece.SerializeToString(), np.uint8)},

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from harness.core.probes import Kind, Probe
+from harness.core.probes import Probe, ValueKind
 
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
@@ -40,7 +40,7 @@ def followed(
         module and them; and the shape of each computed value.
 
     """
-    wanted = {probe.name for probe in probes if probe.kind is Kind.COMPUTE}
+    wanted = {probe.name for probe in probes if probe.kind is ValueKind.COMPUTE}
     following = _Following()
     shapes: Shapes = {}
     parents: dict[str, frozenset[str]] = {}

@@ -21,7 +21,7 @@ from torch.export.passes import move_to_device_pass
 
 from harness.core.case import Device, TensorSpec
 from harness.core.private import public
-from harness.core.probes import Kind, Probe, Setting
+from harness.core.probes import Probe, Setting, ValueKind
 
 if TYPE_CHECKING:
     import numpy as np
@@ -110,21 +110,21 @@ def probes_of_graph(graph: fx.Graph) -> list[Probe]:
         twin = first.setdefault(key, node)
         same[node] = twin
         kind = _kind(node, twin=twin, depends=bool(parents))
-        if kind is not Kind.CONSTANT:
+        if kind is not ValueKind.CONSTANT:
             tainted.add(node)
         ancestors = tuple(
             dict.fromkeys(name for parent in parents for name in computed[parent])
         )
         is_tensor = isinstance(node.meta.get("val"), torch.Tensor)
-        if kind is Kind.COMPUTE and is_tensor:
+        if kind is ValueKind.COMPUTE and is_tensor:
             computed[node] = (node.name,)
-        elif kind is Kind.DUPLICATE:
+        elif kind is ValueKind.DUPLICATE:
             computed[node] = computed[twin]
         else:
             computed[node] = ancestors
         if not is_tensor:  # its parts are values, and are computed from what it reads
             continue
-        made_by = _made_by(node) if kind is Kind.COMPUTE else node
+        made_by = _made_by(node) if kind is ValueKind.COMPUTE else node
         probes.append(
             Probe(
                 name=node.name,
@@ -134,7 +134,7 @@ def probes_of_graph(graph: fx.Graph) -> list[Probe]:
                 module=_module_path(node),
                 source=_source_line(node),
                 parents=ancestors,
-                onnx=twin.name if kind is Kind.DUPLICATE else "",
+                onnx=twin.name if kind is ValueKind.DUPLICATE else "",
                 settings=tuple(_settings(made_by)),
                 arguments=tuple(_arguments(made_by, same)),
             )
@@ -158,19 +158,19 @@ def _is_size(node: fx.Node) -> bool:
     return isinstance(node.meta.get("val"), int | float | torch.SymInt | torch.SymBool)
 
 
-def _kind(node: fx.Node, *, twin: fx.Node, depends: bool) -> Kind:
+def _kind(node: fx.Node, *, twin: fx.Node, depends: bool) -> ValueKind:
     if not depends:
-        return Kind.CONSTANT
+        return ValueKind.CONSTANT
     if node.target is operator.getitem:
         owner = node.args[0]
         moved = isinstance(owner, fx.Node) and _operator_name(owner) in _MOVES
-        return Kind.MOVE if moved else Kind.COMPUTE
+        return ValueKind.MOVE if moved else ValueKind.COMPUTE
     name = _operator_name(node)
     if name in _MOVES or _only_permutes(node, name):
-        return Kind.MOVE
+        return ValueKind.MOVE
     if name in _IDENTITIES or _changes_nothing(node, name):
-        return Kind.IDENTITY
-    return Kind.COMPUTE if twin is node else Kind.DUPLICATE
+        return ValueKind.IDENTITY
+    return ValueKind.COMPUTE if twin is node else ValueKind.DUPLICATE
 
 
 def _changes_nothing(node: fx.Node, name: str) -> bool:
@@ -292,7 +292,7 @@ def applied_parameters(probes: Sequence[Probe]) -> set[str] | None:
             for _, argument in probe.arguments
             for name in held.get(argument, {argument})
         }
-        if probe.kind is not Kind.CONSTANT:
+        if probe.kind is not ValueKind.CONSTANT:
             applied |= read
             continue
         name = probe.op.removeprefix("aten.").partition(".")[0]
@@ -409,9 +409,9 @@ def program_of_export(exported: ExportedProgram) -> Program:
     ) -> tuple[torch.Tensor, ...]:
         def hand_over(name: str, value: torch.Tensor) -> torch.Tensor:
             kind = kinds.get(name)
-            if kind is Kind.COMPUTE:
+            if kind is ValueKind.COMPUTE:
                 value = rounding(value)
-            if kind not in {None, Kind.DUPLICATE}:
+            if kind not in {None, ValueKind.DUPLICATE}:
                 on_value(name, value)
             return value
 

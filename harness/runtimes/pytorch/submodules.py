@@ -12,7 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from harness.core.probes import Kind, Probe
+from harness.core.probes import Probe, ValueKind
 from harness.runtimes.pytorch.lineage import followed, watched
 from harness.runtimes.pytorch.program import (
     Program,
@@ -63,14 +63,16 @@ def program_of_module(
         Probe(
             name=path,
             position=position,
-            kind=Kind.IDENTITY if passed_on else Kind.COMPUTE,
+            kind=ValueKind.IDENTITY if passed_on else ValueKind.COMPUTE,
             op=cls,
             module=own_path(path),
         )
         for position, (path, cls, passed_on) in enumerate(order)
         if calls[path] == 1
     )
-    wanted = frozenset(probe.name for probe in probes if probe.kind is Kind.COMPUTE)
+    wanted = frozenset(
+        probe.name for probe in probes if probe.kind is ValueKind.COMPUTE
+    )
     probes, shapes = followed(module, example, probes)
 
     def run(

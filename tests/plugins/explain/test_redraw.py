@@ -10,7 +10,7 @@ import pytest
 from onnx import numpy_helper, parser
 
 from harness.core.errors import StageError
-from harness.core.probes import Kind, Probe, load_probes, save_probes
+from harness.core.probes import Probe, ValueKind, load_probes, save_probes
 from harness.engine.export_files import MODEL, PROBES
 from harness.engine.store import Store
 from harness.measure.align import wanted_values
@@ -51,7 +51,7 @@ class Drawn:
         model.graph.initializer.extend(
             numpy_helper.from_array(array, name) for name, array in weights.items()
         )
-        probe = Probe(name="secret", position=0, kind=Kind.MOVE)
+        probe = Probe(name="secret", position=0, kind=ValueKind.MOVE)
 
         def build(path):
             onnx.save(model, path / MODEL)

@@ -8,7 +8,7 @@ import pytest
 from onnx import parser
 from onnx.reference import ReferenceEvaluator
 
-from harness.core.probes import Kind, Probe
+from harness.core.probes import Probe, ValueKind
 from harness.measure.trace import TraceWriter, open_trace
 from harness.plugins.patterns.mended import Between, mended
 from harness.plugins.patterns.operands import Operands
@@ -119,7 +119,7 @@ def test_modules_alone_are_run_again_from_the_values_that_are_known(tmp_path, op
     writer.add("net", run(DROPPED["tanh"]))
     writer.close({"net": 1e-7})
     probe = Probe(
-        name="net", position=0, kind=Kind.COMPUTE, op=op, module="net", onnx="y"
+        name="net", position=0, kind=ValueKind.COMPUTE, op=op, module="net", onnx="y"
     )
     trace = open_trace(tmp_path)
     it = Operands(trace, [probe], {"x": X}, tmp_path / "model.onnx").of(probe)

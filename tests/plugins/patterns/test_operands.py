@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import numpy_helper, parser
 
-from harness.core.probes import Kind, Probe
+from harness.core.probes import Probe, ValueKind
 from harness.measure.trace import TraceWriter, open_trace
 from harness.plugins.patterns.operands import Operands
 
@@ -25,13 +25,13 @@ PLAIN = "val_1 = MatMul(hidden, turned) linear = Add(val_1, bias)"
 GEMM = "linear = Gemm<transB=1>(hidden, weight, bias)"
 
 
-def probe(name, op, arguments, kind=Kind.COMPUTE, parents=(), **settings):
+def probe(name, op, arguments, kind=ValueKind.COMPUTE, parents=(), **settings):
     return Probe(
         name=name,
         position=0,
         kind=kind,
         op=f"aten.{op}.default",
-        onnx=name if kind is Kind.COMPUTE else "",
+        onnx=name if kind is ValueKind.COMPUTE else "",
         parents=parents,
         settings=tuple(settings.items()),
         arguments=tuple(arguments),
@@ -41,11 +41,13 @@ def probe(name, op, arguments, kind=Kind.COMPUTE, parents=(), **settings):
 PROBES = (
     probe("hidden", "mul", [("self", "x")]),
     probe("linear", "linear", [("input", "hidden")], parents=("hidden",)),
-    probe("view", "view", [("self", "linear")], Kind.MOVE, size=[-1, -1, 2, 3]),
-    probe("transpose", "transpose", [("self", "view")], Kind.MOVE, dim0=1, dim1=2),
-    probe("clone", "clone", [("self", "transpose")], Kind.IDENTITY),
+    probe("view", "view", [("self", "linear")], ValueKind.MOVE, size=[-1, -1, 2, 3]),
+    probe("transpose", "transpose", [("self", "view")], ValueKind.MOVE, dim0=1, dim1=2),
+    probe("clone", "clone", [("self", "transpose")], ValueKind.IDENTITY),
     probe("softmax", "softmax", [("self", "clone"), ("other", "x")], dim=-1),
-    probe("cat", "cat", [("tensors", "hidden"), ("tensors", "x")], Kind.MOVE, dim=1),
+    probe(
+        "cat", "cat", [("tensors", "hidden"), ("tensors", "x")], ValueKind.MOVE, dim=1
+    ),
     probe("norm", "layer_norm", [("input", "cat")]),
 )
 NAMED = {made.name: made for made in PROBES}
@@ -112,7 +114,7 @@ def test_a_file_that_is_no_graph_has_no_weights(operands, tmp_path):
 
 
 def test_an_operator_that_the_file_lacks_is_skipped_to_the_value_before_it(operands):
-    lost = probe("tanh", "tanh", [("self", "linear")], Kind.COMPUTE)
+    lost = probe("tanh", "tanh", [("self", "linear")], ValueKind.COMPUTE)
     lost = replace(lost, onnx="")
     after = probe("out", "linear", [("input", "tanh")], parents=("tanh",))
     found = operands()

@@ -224,7 +224,7 @@ def test_factors_of_an_added_bias_are_not_the_scale_of_attention():
 
 def attention(nodes, constants):
     rule = attribute_rules.RULES["scaled_dot_product_attention"]
-    return rule(attribute_rules.Part(nodes, constants), {"scale": 0.5})
+    return rule(attribute_rules.ProbeNodes(nodes, constants), {"scale": 0.5})
 
 
 class Padded(nn.Module):

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
-from harness.core.probes import Kind, Probe, load_probes
+from harness.core.probes import Probe, ValueKind, load_probes
 from harness.core.record import CaseRecord
 from harness.engine.export_files import MODEL, PROBES, WEIGHTS
 from harness.plugins.weights.causes import Lora, dropped, lora_words
@@ -223,7 +223,7 @@ def test_weights_that_a_lora_does_not_explain_are_not_told_of_it():
     ],
 )
 def test_a_module_is_dropped_where_all_other_weights_are_pytorchs(found, ran, lost):
-    probe = Probe(name="c", position=0, kind=Kind.COMPUTE, op="Conv2d", module=ran)
+    probe = Probe(name="c", position=0, kind=ValueKind.COMPUTE, op="Conv2d", module=ran)
 
     assert dropped(found, [probe], exact=True) == lost
     assert dropped(found, [replace(probe, onnx="c")], exact=True) == []

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from harness.core.errors import StoreError
-from harness.core.probes import Kind, Probe, load_probes, save_probes
+from harness.core.probes import Probe, ValueKind, load_probes, save_probes
 
 PROBES = tuple(
     Probe(
@@ -18,7 +18,7 @@ PROBES = tuple(
         onnx="conv2d" if position else "",
         parents=("silu", "añb")[:position],
     )
-    for position, kind in enumerate(Kind)
+    for position, kind in enumerate(ValueKind)
 )
 
 
@@ -42,7 +42,7 @@ def test_an_unknown_kind_is_not_read(tmp_path):
 def test_a_whole_number_of_an_operator_stays_one_when_it_is_read(tmp_path):
     settings = (("dim", -1), ("num_groups", 8), ("eps", 1.0), ("causal", True))
     save_probes(
-        [Probe(name="a", position=0, kind=Kind.COMPUTE, settings=settings)],
+        [Probe(name="a", position=0, kind=ValueKind.COMPUTE, settings=settings)],
         tmp_path / "p",
     )
 

@@ -12,14 +12,14 @@ from harness.core.comparison import Picture
 from harness.core.end_to_end import AppSetting
 from harness.core.record import CaseRecord, Row
 from harness.judge.pipeline import attribution_of, picture_words, pipeline_lines
-from harness.measure.attribution import Attribution, Part
+from harness.measure.attribution import Attribution, RoleShare
 from harness.measure.compare import compare
 from tests.unit import reports
 
 PARTS = {
-    "text_encoder": Part(alone=0.5, without=2.0, share=0.05),
-    "unet": Part(alone=1.75, without=0.75, share=0.8),
-    "vae_decoder": Part(alone=0.625, without=1.875, share=0.125),
+    "text_encoder": RoleShare(alone=0.5, without=2.0, share=0.05),
+    "unet": RoleShare(alone=1.75, without=0.75, share=0.8),
+    "vae_decoder": RoleShare(alone=0.625, without=1.875, share=0.125),
 }
 FOUND = Attribution(rms=2.0, parts=PARTS, interaction=0.025)
 ROLES = {"text_encoder": "mnn/fp32", "unet": "mnn/fp32", "vae_decoder": "pytorch"}
@@ -148,7 +148,7 @@ def test_equal_pictures_are_equal():
 
 
 def test_a_picture_that_is_not_finite_is_worst_and_somebody_broke_it():
-    parts = {**PARTS, "unet": Part(alone=math.inf, without=1.0, share=1.0)}
+    parts = {**PARTS, "unet": RoleShare(alone=math.inf, without=1.0, share=1.0)}
     found = Attribution(rms=math.inf, parts=parts, interaction=0.0)
 
     for rows in ((picture(1.0), broken(1)), (broken(), picture(1.0, 1))):
@@ -274,7 +274,7 @@ def test_the_folder_of_the_pictures_is_named_once():
 
 
 def test_a_record_is_read_as_it_was_written():
-    parts = {**PARTS, "unet": Part(alone=math.inf, without=1.0, share=1.0)}
+    parts = {**PARTS, "unet": RoleShare(alone=math.inf, without=1.0, share=1.0)}
     found = Attribution(rms=math.inf, parts=parts, interaction=0.0)
     made = record(
         *curve("free-running", 1.0, 10.0),

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from harness.core.probes import Kind, Probe
+from harness.core.probes import Probe, ValueKind
 from harness.measure.align import (
     MASK_END,
     GraphValue,
@@ -21,7 +21,7 @@ from harness.measure.align import (
 )
 
 
-def probe(name, kind=Kind.COMPUTE, position=0, onnx="", parents=()):
+def probe(name, kind=ValueKind.COMPUTE, position=0, onnx="", parents=()):
     return Probe(name=name, position=position, kind=kind, onnx=onnx, parents=parents)
 
 
@@ -110,7 +110,7 @@ def test_a_value_is_carried_by_name_or_by_the_one_value_that_leaves(
 
 
 def test_a_merged_operator_shares_what_the_one_before_it_became():
-    twice = probe("silu_1", Kind.DUPLICATE, 1, onnx="silu")
+    twice = probe("silu_1", ValueKind.DUPLICATE, 1, onnx="silu")
 
     assert linked([probe("silu"), twice], [value("silu")])["silu_1"].onnx == "silu"
 
@@ -118,15 +118,15 @@ def test_a_merged_operator_shares_what_the_one_before_it_became():
 def test_a_move_is_not_matched_by_what_leaves_it():
     values = [value("val_1", "view", ("linear",))]
 
-    assert linked([probe("view", Kind.MOVE)], values)["view"].onnx == ""
+    assert linked([probe("view", ValueKind.MOVE)], values)["view"].onnx == ""
 
 
 def test_a_module_whose_only_value_is_constant_computes_nothing():
     values = [value("/position/Gather", "position", ("add",), is_constant=True)]
     found = linked([probe("position"), probe("lost")], values)
 
-    assert found["position"].kind is Kind.CONSTANT
-    assert found["lost"].kind is Kind.COMPUTE
+    assert found["position"].kind is ValueKind.CONSTANT
+    assert found["lost"].kind is ValueKind.COMPUTE
 
 
 def test_a_module_that_passes_on_a_value_seen_already_computes_nothing():
@@ -136,18 +136,18 @@ def test_a_module_that_passes_on_a_value_seen_already_computes_nothing():
     ]
     found = linked([probe("attn.to_out"), probe("attn", position=1)], values)
 
-    assert found["attn.to_out"].kind is Kind.COMPUTE
-    assert found["attn"].kind is Kind.IDENTITY
+    assert found["attn.to_out"].kind is ValueKind.COMPUTE
+    assert found["attn"].kind is ValueKind.IDENTITY
     assert list(wanted_values(found.values())) == ["/attn/to_out/Add"]
 
 
 def test_what_the_exporter_kept_by_name_is_compared_and_a_duplicate_once():
     probes = [
         probe("conv2d", onnx="conv2d"),
-        probe("view", Kind.MOVE, onnx="view"),
-        probe("div", Kind.IDENTITY, onnx="div"),
-        probe("arange", Kind.CONSTANT, onnx="arange"),
-        probe("silu_1", Kind.DUPLICATE, onnx="silu"),
+        probe("view", ValueKind.MOVE, onnx="view"),
+        probe("div", ValueKind.IDENTITY, onnx="div"),
+        probe("arange", ValueKind.CONSTANT, onnx="arange"),
+        probe("silu_1", ValueKind.DUPLICATE, onnx="silu"),
         probe("gone"),
     ]
 
@@ -157,7 +157,7 @@ def test_what_the_exporter_kept_by_name_is_compared_and_a_duplicate_once():
 
 def test_a_computed_value_is_compared_before_one_that_carries_it():
     carried = probe("conv2d", onnx="div")
-    probes = [probe("div", Kind.IDENTITY, onnx="div"), carried]
+    probes = [probe("div", ValueKind.IDENTITY, onnx="div"), carried]
 
     assert wanted_values(probes) == {"div": carried}
 
@@ -258,8 +258,8 @@ def test_coverage_counts_what_was_lost_and_what_was_fused():
         probe("conv2d", position=0, onnx="conv2d"),
         probe("silu", position=1, onnx="silu"),
         probe("gelu", position=2),
-        probe("silu_1", Kind.DUPLICATE, 3, onnx="silu"),
-        probe("view", Kind.MOVE, 4),
+        probe("silu_1", ValueKind.DUPLICATE, 3, onnx="silu"),
+        probe("view", ValueKind.MOVE, 4),
     ]
 
     coverage = coverage_of(probes, {"conv2d"}, {})
@@ -349,7 +349,7 @@ def test_a_repeated_operator_without_a_counterpart_counts_as_the_first_one_does(
     told = {"settings": (("dim", [0]),), "arguments": (("self", "x"),)}
     probes = [
         replace(probe("pairs", position=0), **told),
-        replace(probe("pairs_1", Kind.DUPLICATE, position=1), **told),
+        replace(probe("pairs_1", ValueKind.DUPLICATE, position=1), **told),
         probe("out", position=2, onnx="out", parents=("pairs",)),
     ]
 
@@ -359,7 +359,7 @@ def test_a_repeated_operator_without_a_counterpart_counts_as_the_first_one_does(
 
 @pytest.mark.parametrize(("operators", "reach"), [(0, 0), (3, 3)])
 def test_a_program_without_operators_is_whole_if_its_graph_has_none(operators, reach):
-    moves = [probe("view", Kind.MOVE)]
+    moves = [probe("view", ValueKind.MOVE)]
     coverage = coverage_of(moves, set(), {}, operators=operators)
 
     assert (coverage["computing"], coverage["reach"]) == (0, reach)

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from harness.measure.attribution import Attribution, Part, attribute
+from harness.measure.attribution import Attribution, RoleShare, attribute
 
 ROLES = ("text_encoder", "unet", "vae_decoder")
 
@@ -41,7 +41,7 @@ def test_powers_that_add_up_leave_nothing_to_interaction():
     assert found.interaction == 0.0
     assert found.culprit == "unet"
     assert found.rms == math.sqrt(20)
-    assert found.parts["unet"] == Part(alone=4.0, without=2.0, share=0.8)
+    assert found.parts["unet"] == RoleShare(alone=4.0, without=2.0, share=0.8)
 
 
 def test_each_role_is_exchanged_in_both_directions_and_the_total_is_not_drawn_again():
@@ -99,8 +99,8 @@ def test_errors_that_cancel_are_negative_interaction():
 
     # 9 and 4 alone, 1 together.
     assert found.interaction == 1 - 13
-    assert found.parts["unet"] == Part(alone=3.0, without=2.0, share=3.0)
-    assert found.parts["vae_decoder"] == Part(alone=2.0, without=3.0, share=-2.0)
+    assert found.parts["unet"] == RoleShare(alone=3.0, without=2.0, share=3.0)
+    assert found.parts["vae_decoder"] == RoleShare(alone=2.0, without=3.0, share=-2.0)
     assert found.culprit == "unet"
 
 
@@ -117,7 +117,7 @@ def test_shares_of_two_that_act_on_each_other_sum_to_one():
 def test_a_role_alone_brings_all_and_no_picture_without_it_is_drawn():
     found, draws = drawn(added(unet=4.0), roles=("unet",))
 
-    assert found.parts == {"unet": Part(alone=2.0, without=0.0, share=1.0)}
+    assert found.parts == {"unet": RoleShare(alone=2.0, without=0.0, share=1.0)}
     assert found.interaction == 0.0
     assert draws == [frozenset({"unet"})]
 
@@ -130,7 +130,7 @@ def test_the_role_that_breaks_a_picture_is_named():
 
     assert found.culprit == "unet"
     assert found.rms == math.inf
-    assert found.parts["unet"] == Part(alone=math.inf, without=1.0, share=1.0)
+    assert found.parts["unet"] == RoleShare(alone=math.inf, without=1.0, share=1.0)
     assert found.parts["vae_decoder"].share == 0.0
     assert found.interaction == 0.0
 

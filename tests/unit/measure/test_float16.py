@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.core.probes import Kind, Probe
+from harness.core.probes import Probe, ValueKind
 from harness.measure.float16 import scan
 from harness.measure.trace import TraceWriter, open_trace
 
@@ -20,7 +20,7 @@ def losses(folder, *values):
         writer.add(name, array)
     writer.close({})
     probes = [
-        Probe(name=name, position=0, kind=Kind.COMPUTE, op=op, parents=parents)
+        Probe(name=name, position=0, kind=ValueKind.COMPUTE, op=op, parents=parents)
         for name, _, op, parents in values
     ]
     return scan(probes, [open_trace(folder)])

@@ -6,7 +6,7 @@ import pytest
 from harness.core.entry import check_artifact
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
-from harness.core.probes import Kind, Probe
+from harness.core.probes import Probe, ValueKind
 from harness.engine.deployed import Reading
 from harness.engine.store import Store
 from harness.measure.trace import OUTPUT, TraceWriter, open_trace
@@ -18,7 +18,7 @@ TRUTH = np.array([True, False, True])
 MASK = np.array([0.0, -3.4e38, 0.0], dtype=np.float32)
 
 
-def probe(name, position, kind=Kind.COMPUTE):
+def probe(name, position, kind=ValueKind.COMPUTE):
     return Probe(
         name=name,
         position=position,
@@ -35,7 +35,7 @@ PROBES = [
     probe("tokens", 0),
     probe("truth", 1),
     probe("mask", 2),
-    probe("view", 3, Kind.MOVE),
+    probe("view", 3, ValueKind.MOVE),
     probe("unseen", 4),
 ]
 

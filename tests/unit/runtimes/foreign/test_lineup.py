@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from harness.core.case import ExportSettings
-from harness.core.probes import Kind, Probe
+from harness.core.probes import Probe, ValueKind
 from harness.runtimes.foreign.lineup import (
     NAMES,
     OUTPUTS,
@@ -98,7 +98,7 @@ def lined_up(path, module):
 
 
 def carried(lineup):
-    return {p.name for p in lineup.probes if p.kind is Kind.COMPUTE and p.onnx}
+    return {p.name for p in lineup.probes if p.kind is ValueKind.COMPUTE and p.onnx}
 
 
 def test_what_dynamo_exported_is_lined_up_by_names(module, tmp_path):
@@ -137,7 +137,7 @@ def test_a_sum_with_a_table_is_not_the_table(tmp_path, monkeypatch, batch):
     [([2, 5], True), ([5, 2], False), ([1, 5], False), ([5], False), (["n", 5], True)],
 )
 def test_a_value_of_another_shape_is_paired_with_nothing(theirs, fits):
-    probe = Probe(name="a", position=0, kind=Kind.COMPUTE, onnx="v")
+    probe = Probe(name="a", position=0, kind=ValueKind.COMPUTE, onnx="v")
     (found,) = paired([probe], {"a": (2, 5)}, {"v": theirs})
     assert bool(found.onnx) == fits
 

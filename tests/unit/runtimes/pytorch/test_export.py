@@ -11,7 +11,7 @@ from torch import nn
 
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
-from harness.core.probes import Kind, load_probes
+from harness.core.probes import ValueKind, load_probes
 from harness.engine.export_files import MODEL, PROBES, WEIGHTS
 from harness.runtimes.pytorch import export as exporting
 from harness.runtimes.pytorch.weights import lost_weights, weights_due
@@ -142,7 +142,7 @@ def test_what_computes_is_found_in_the_graph(blocks_files, exporter):
     folder = blocks_files[exporter]
     probes = load_probes(folder / PROBES)
     names = {n for node in onnx.load(folder / MODEL).graph.node for n in node.output}
-    computing = [p for p in probes if p.kind is Kind.COMPUTE]
+    computing = [p for p in probes if p.kind is ValueKind.COMPUTE]
 
     assert [p.name for p in computing if p.onnx not in names] == []
     assert len(computing) > 8

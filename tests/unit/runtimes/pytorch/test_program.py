@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from harness.core.probes import Kind, load_probes, save_probes
+from harness.core.probes import ValueKind, load_probes, save_probes
 from harness.runtimes.pytorch.program import own_path
 from harness.runtimes.pytorch.submodules import program_of_module, scopes_of
 from tests.unit import nets
@@ -91,14 +91,14 @@ def of(program, op):
 @pytest.mark.parametrize(
     ("op", "kind"),
     [
-        ("conv2d", Kind.COMPUTE),
-        ("sigmoid", Kind.COMPUTE),
-        ("flatten", Kind.MOVE),
-        ("transpose", Kind.MOVE),
-        ("div", Kind.IDENTITY),
-        ("dropout", Kind.IDENTITY),
-        ("arange", Kind.CONSTANT),
-        ("embedding", Kind.CONSTANT),
+        ("conv2d", ValueKind.COMPUTE),
+        ("sigmoid", ValueKind.COMPUTE),
+        ("flatten", ValueKind.MOVE),
+        ("transpose", ValueKind.MOVE),
+        ("div", ValueKind.IDENTITY),
+        ("dropout", ValueKind.IDENTITY),
+        ("arange", ValueKind.CONSTANT),
+        ("embedding", ValueKind.CONSTANT),
     ],
 )
 def test_a_value_is_what_its_operator_does(kinds, op, kind):
@@ -108,15 +108,15 @@ def test_a_value_is_what_its_operator_does(kinds, op, kind):
 def test_the_same_operator_on_the_same_value_is_a_duplicate(kinds):
     first, second = of(kinds[1], "exp")
 
-    assert first.kind is Kind.COMPUTE
-    assert second.kind is Kind.DUPLICATE
+    assert first.kind is ValueKind.COMPUTE
+    assert second.kind is ValueKind.DUPLICATE
     assert second.onnx == first.name
 
 
 def test_halves_of_a_chunk_are_moves(kinds):
     halves = [probe for probe in kinds[1].probes if probe.op == "getitem"]
 
-    assert [probe.kind for probe in halves] == [Kind.MOVE, Kind.MOVE]
+    assert [probe.kind for probe in halves] == [ValueKind.MOVE, ValueKind.MOVE]
 
 
 def exp_over(divisor):
@@ -134,19 +134,25 @@ def einsum(equation):
 @pytest.mark.parametrize(
     ("op", "function", "kind"),
     [
-        pytest.param("div", exp_over(1.0), Kind.IDENTITY, id="over-1.0"),
-        pytest.param("div", exp_over(1), Kind.IDENTITY, id="over-1"),
-        pytest.param("div", exp_over(2.0), Kind.COMPUTE, id="over-2"),
-        pytest.param("type_as", exp_as(torch.float32), Kind.IDENTITY, id="same-dtype"),
-        pytest.param("type_as", exp_as(torch.int32), Kind.COMPUTE, id="another-dtype"),
-        pytest.param("einsum", einsum("abc->cab"), Kind.MOVE, id="turned"),
-        pytest.param("einsum", einsum("abc -> acb"), Kind.MOVE, id="turned-spaced"),
-        pytest.param("einsum", einsum("abc->ac"), Kind.COMPUTE, id="summed"),
-        pytest.param("einsum", einsum("aab->ab"), Kind.COMPUTE, id="diagonal"),
+        pytest.param("div", exp_over(1.0), ValueKind.IDENTITY, id="over-1.0"),
+        pytest.param("div", exp_over(1), ValueKind.IDENTITY, id="over-1"),
+        pytest.param("div", exp_over(2.0), ValueKind.COMPUTE, id="over-2"),
+        pytest.param(
+            "type_as", exp_as(torch.float32), ValueKind.IDENTITY, id="same-dtype"
+        ),
+        pytest.param(
+            "type_as", exp_as(torch.int32), ValueKind.COMPUTE, id="another-dtype"
+        ),
+        pytest.param("einsum", einsum("abc->cab"), ValueKind.MOVE, id="turned"),
+        pytest.param(
+            "einsum", einsum("abc -> acb"), ValueKind.MOVE, id="turned-spaced"
+        ),
+        pytest.param("einsum", einsum("abc->ac"), ValueKind.COMPUTE, id="summed"),
+        pytest.param("einsum", einsum("aab->ab"), ValueKind.COMPUTE, id="diagonal"),
         pytest.param(
             "repeat_interleave",
             lambda rows: rows.repeat_interleave(2, dim=1),
-            Kind.MOVE,
+            ValueKind.MOVE,
             id="repeated",
         ),
     ],
@@ -167,8 +173,8 @@ def test_what_hangs_on_sizes_alone_is_constant():
     module = nets.Calling(lambda rows: rows + torch.arange(rows.shape[1]).float().sin())
     program = exported(module, torch.ones(2, 3))
 
-    assert of(program, "sin")[0].kind is Kind.CONSTANT
-    assert of(program, "add")[0].kind is Kind.COMPUTE
+    assert of(program, "sin")[0].kind is ValueKind.CONSTANT
+    assert of(program, "add")[0].kind is ValueKind.COMPUTE
 
 
 def test_parents_are_the_nearest_computed_values_behind_views(kinds):
@@ -234,8 +240,8 @@ def test_a_program_gives_what_the_module_gives(make):
     outputs = program.run(EXAMPLE, lambda name, value: seen.update({name: value}))
 
     assert all(map(torch.equal, outputs, module(*EXAMPLE)))
-    computed = {p.name for p in program.probes if p.kind is Kind.COMPUTE}
-    merged = {p.name for p in program.probes if p.kind is Kind.DUPLICATE}
+    computed = {p.name for p in program.probes if p.kind is ValueKind.COMPUTE}
+    merged = {p.name for p in program.probes if p.kind is ValueKind.DUPLICATE}
     assert computed <= set(seen)
     assert not merged & set(seen)
 
@@ -325,11 +331,11 @@ def test_a_module_is_seen_at_parts_that_are_called_once():
     program = program_of_module(module, (rows,))
 
     assert {p.name: p.kind for p in program.probes} == {
-        "chain.0": Kind.COMPUTE,
-        "chain.1": Kind.COMPUTE,
-        "chain.2": Kind.IDENTITY,  # dropout returns what it was given
-        "chain": Kind.IDENTITY,  # and so does what it is the end of
-        "single": Kind.COMPUTE,
+        "chain.0": ValueKind.COMPUTE,
+        "chain.1": ValueKind.COMPUTE,
+        "chain.2": ValueKind.IDENTITY,  # dropout returns what it was given
+        "chain": ValueKind.IDENTITY,  # and so does what it is the end of
+        "single": ValueKind.COMPUTE,
     }
     assert [p.op for p in program.probes][:2] == ["Linear", "Tanh"]
 
@@ -397,9 +403,9 @@ def test_an_activation_in_place_computes():
     program = program_of_module(module.eval(), (torch.rand(2, 4),))
 
     assert [p.kind for p in program.probes] == [
-        Kind.COMPUTE,
-        Kind.COMPUTE,
-        Kind.IDENTITY,
+        ValueKind.COMPUTE,
+        ValueKind.COMPUTE,
+        ValueKind.IDENTITY,
     ]
 
 

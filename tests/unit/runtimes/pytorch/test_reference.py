@@ -9,7 +9,7 @@ from torch import nn
 
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
-from harness.core.probes import Kind
+from harness.core.probes import ValueKind
 from harness.measure.compare import compare
 from harness.measure.trace import INDEX, OUTPUT, VALUES, open_trace
 from harness.runtimes.pytorch import reference
@@ -171,7 +171,7 @@ def recorded(tmp_path, module, component, inputs, make=nets.by_graph, **which):
 def test_every_computed_value_is_recorded_with_its_noise(tmp_path, make):
     module, inputs = nets.Blocks(), nets.feeds(nets.BLOCKS)
     seen, trace, program = recorded(tmp_path, module, nets.BLOCKS, inputs, make)
-    computed = [p.name for p in program.probes if p.kind is Kind.COMPUTE]
+    computed = [p.name for p in program.probes if p.kind is ValueKind.COMPUTE]
     seen_outputs = [OUTPUT + "map", OUTPUT + "pooled"]
 
     kept = [name for name in trace if name in {*computed, *seen_outputs}]
@@ -183,7 +183,7 @@ def test_every_computed_value_is_recorded_with_its_noise(tmp_path, make):
 def test_noise_is_of_the_size_of_float32(tmp_path):
     module, inputs = nets.Blocks(), nets.feeds(nets.BLOCKS)
     _, trace, program = recorded(tmp_path, module, nets.BLOCKS, inputs)
-    for probe in (p for p in program.probes if p.kind is Kind.COMPUTE):
+    for probe in (p for p in program.probes if p.kind is ValueKind.COMPUTE):
         if probe.name in trace and trace[probe.name].dtype == np.float32:
             rms = np.sqrt(np.mean(np.square(trace[probe.name], dtype=np.float64)))
             floor = trace.floor_rms(probe.name)
