@@ -22,7 +22,7 @@ from harness.commands.diff import diff
 from harness.commands.ranges import ranges
 from harness.commands.release.command import baseline, gate
 from harness.commands.run import run
-from harness.commands.show import merge, nodes, report, show
+from harness.commands.show import nodes, report, show
 from harness.commands.store import store
 from harness.core.errors import ParityError
 from harness.core.outcome import CANNOT_TELL
@@ -57,7 +57,7 @@ def cli() -> None:
 
 
 for _command in (
-    *(run, show, report, merge, nodes, ranges),
+    *(run, show, report, nodes, ranges),
     *(diff, baseline, gate, store),
 ):
     cli.add_command(_command)

@@ -40,7 +40,7 @@ from harness.judge.tolerance import TIER_NAMES, parse_changes
 from harness.report.finish import conclude
 from harness.report.runs.baseline import find_baseline
 from harness.report.runs.selection import baselines_beside
-from harness.suite.shards import Shard, ShardCases
+from harness.suite.shards import ShardCases, shard_of
 from harness.suite.suite import Check, Suite, load_suite
 
 _STOP_TIMER = "pytest_timeout_cancel_timer"
@@ -364,7 +364,7 @@ def keep_shard(config: pytest.Config, items: list[pytest.Item]) -> ShardCases | 
     if not checks:
         return None
     cases = {key(check): check.case for check in checks}
-    shard = Shard.parse(config.getoption("parity_shard"))
+    shard = shard_of(config.getoption("parity_shard"))
     runs = Path(_folder(config, "runs"))
     try:
         part = shard.part_of(
@@ -397,7 +397,7 @@ def settings_of(config: pytest.Config) -> Settings:
         for name in names:
             if name not in there:
                 raise _unknown(given, kind, name, there)
-    for given, parse in (("set", parse_changes), ("shard", Shard.parse)):
+    for given, parse in (("set", parse_changes), ("shard", shard_of)):
         try:
             if text := option(f"parity_{given}"):
                 parse(text)

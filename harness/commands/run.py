@@ -98,12 +98,12 @@ def run(  # one option each
     if shard := words.pop("shard"):
         from harness.engine.run import path_of
         from harness.engine.run_folder import costs_of
-        from harness.suite.shards import Shard
+        from harness.suite.shards import shard_of
 
         path = path_of(loaded)
         runs = Path(words["runs"])
         costs_s = costs_of(runs, ((path, case.id) for case in chosen))
-        part = Shard.parse(shard).part_of([(path, case) for case in chosen], costs_s)
+        part = shard_of(shard).part_of([(path, case) for case in chosen], costs_s)
         chosen = tuple(case for case in chosen if (path, case.id) in part["own"])
     if only_list:
         for case in chosen:

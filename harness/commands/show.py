@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,34 +110,6 @@ def report(  # one option each
         print_lines(again.notes)
     echo(near(page_again(found, settings, again, given, out)))
     return 0
-
-
-@click.command()
-@click.argument("names", metavar="RUN...", nargs=-1, required=True)
-@JUDGED_BY
-@RUNS
-@with_baseline("Compare the merged run with this reviewed baseline too.")
-def merge(
-    *, names: tuple[str, ...], suites: tuple[Path, ...], runs: str, baseline: str
-) -> int:
-    """Make one run of all shards of a run: one report, one page, one exit code.
-
-    RUN is the id or the folder of a shard's run.
-    """
-    from harness.core.settings import Settings
-    from harness.engine.run_folder import RunFolder, load_report
-    from harness.report import merge as shards
-
-    home = Path(runs)
-    lines, code = shards.merge(
-        [load_report(home, name) for name in names],
-        Settings(runs=runs, baseline=baseline),
-        lambda: RunFolder.create(home.absolute(), datetime.now().astimezone()),
-        ["parity", *sys.argv[1:]],
-        loaded_suites(suites),
-    )
-    print_lines(lines)
-    return code
 
 
 @click.command()

@@ -44,6 +44,11 @@ class Plugin:
             before every value.
         notes: Functions of a `CaseRecord` that yield messages for the list of its
             layers, such as what was not compared.
+        executors: Functions of the text of ``--on`` and of what receives progress. Each
+            returns a `CaseExecutor`, or raises a `ParityError`.
+        shards: Functions of the text of ``--shard``. Each returns a `Shard`.
+        stores: Functions of the URL of a store, and of whether nothing may be put
+            there. Each returns a `SharedStore`, or None for a URL that it cannot read.
         sessions: Functions of an `Opening` of a deployed file on a target. Each returns
             a context manager that gives the `Session`, or None for another's target.
         preload: Modules that the process of PyTorch imports before its first job.
@@ -59,6 +64,9 @@ class Plugin:
     differences: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    executors: tuple[str, ...] = ()
+    shards: tuple[str, ...] = ()
+    stores: tuple[str, ...] = ()
     sessions: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
 
