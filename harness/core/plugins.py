@@ -25,11 +25,23 @@ class Plugin:
     Attributes:
         cases: Readers of the tables ``[pipeline.NAME]`` of a suite, each a
             `harness.suite.end_to_end.Reader`.
+        baselines: Functions of the name of a baseline and the folder of runs. Each
+            returns the path of the baseline; `ParityError` says that there is none.
         commands: `click` commands of `parity`.
         checks: Functions of a `CaseRecord`. Each returns None, or one sentence that
             says what is wrong. The outputs of the case then fail with the outcome
             ``check``.
+        facts: Functions of a finished run's `RunFacts`, its `Judged` verdicts and the
+            path of its report.json. Each returns the facts with what it adds, before
+            anything is written of them.
+        reports: Functions of a finished run's `RunFacts`. Each writes a file into the
+            run's folder and returns its path.
         sections: Functions of a run's `RunFacts` that yield sections of its page.
+        executors: Functions of the text of ``--on`` and of what receives progress. Each
+            returns a `CaseExecutor`, or raises a `ParityError`.
+        shards: Functions of the text of ``--shard``. Each returns a `Shard`.
+        stores: Functions of the URL of a store, and of whether nothing may be put
+            there. Each returns a `SharedStore`, or None for a URL that it cannot read.
         patterns: Functions of an `Off`, a value whose error is far beyond noise. Each
             returns what the error looks like, or an empty text. Worker processes call
             them.
@@ -44,11 +56,6 @@ class Plugin:
             before every value.
         notes: Functions of a `CaseRecord` that yield messages for the list of its
             layers, such as what was not compared.
-        executors: Functions of the text of ``--on`` and of what receives progress. Each
-            returns a `CaseExecutor`, or raises a `ParityError`.
-        shards: Functions of the text of ``--shard``. Each returns a `Shard`.
-        stores: Functions of the URL of a store, and of whether nothing may be put
-            there. Each returns a `SharedStore`, or None for a URL that it cannot read.
         sessions: Functions of an `Opening` of a deployed file on a target. Each returns
             a context manager that gives the `Session`, or None for another's target.
         preload: Modules that the process of PyTorch imports before its first job.
@@ -56,17 +63,20 @@ class Plugin:
     """
 
     cases: tuple[str, ...] = ()
+    baselines: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
+    reports: tuple[str, ...] = ()
     sections: tuple[str, ...] = ()
+    executors: tuple[str, ...] = ()
+    shards: tuple[str, ...] = ()
+    stores: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
     graphs: tuple[str, ...] = ()
     differences: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    executors: tuple[str, ...] = ()
-    shards: tuple[str, ...] = ()
-    stores: tuple[str, ...] = ()
     sessions: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
 
@@ -93,7 +103,11 @@ class Added:
         """The function and why it cannot be loaded, as one sentence."""
         return f"plug-in {self.plugin!r}: {self.name} cannot be loaded: {self.refused}"
 
-    def called(self, *arguments: object, **named: object) -> Any:  # noqa: ANN401  # what a plug-in returns
+    def called(
+        self,
+        *arguments: object,
+        **named: object,
+    ) -> Any:  # noqa: ANN401  # what a plug-in returns
         """Return what the function returns.
 
         Raises:
@@ -104,6 +118,10 @@ class Added:
         if self.function is None:
             raise SpecError(self.words)
         return self.function(*arguments, **named)
+
+    def failed(self, error: Exception) -> str:
+        """Return a sentence about an error that the function raised."""
+        return f"plug-in {self.plugin!r}: {self.name} failed: {first_line(error)}"
 
 
 def added(kind: str) -> Iterator[Added]:
@@ -146,6 +164,23 @@ def declared(kind: str) -> tuple[str, ...]:
     """
     plugins = (plugin for _, plugin, _ in _plugins() if plugin is not None)
     return tuple(name for plugin in plugins for name in getattr(plugin, kind))
+
+
+def needed(kind: str) -> Callable[..., Any]:
+    """Return the first function that a plug-in adds of a kind.
+
+    Args:
+        kind: A field of `Plugin`.
+
+    Raises:
+        SpecError: No plug-in adds one.
+
+    """
+    for one in added(kind):
+        if one.function is not None:
+            return one.function
+    msg = f"no plug-in here adds {kind}; leave this out, or install one that adds them."
+    raise SpecError(msg)
 
 
 @functools.cache

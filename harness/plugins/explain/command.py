@@ -148,9 +148,9 @@ def _onto_page(found: Explained, runs: str, suite: Suite) -> str:
 
     """
     from harness.core.settings import Settings, near
-    from harness.engine.run_folder import load_report, newest_with
-    from harness.report.rejudge import page_again, rejudge
-    from harness.report.runs.selection import as_judged
+    from harness.engine.finished_run import load_report, newest_with
+    from harness.report.rejudge import rejudge, reports_again
+    from harness.report.suites import as_judged
 
     key = found.suite, found.case
     path = newest_with(Path(runs), key)
@@ -163,4 +163,4 @@ def _onto_page(found: Explained, runs: str, suite: Suite) -> str:
     if not found.explains(report.records[key], checks):
         return ""
     found.save(path.parent)
-    return near(page_again(report, settings, again))
+    return ", ".join(map(near, reports_again(report, settings, again)))

@@ -303,11 +303,11 @@ FAULTS = (
         "followed",
     ),
     _rule(
-        "harness/report/runs/causes.py",
+        "harness/plugins/release/causes.py",
         "cause-left-out",
         "elif checkpoint:",
         "elif False:",
         "cause",
-        tests="report/runs/test_gate.py",
+        tests="../plugins/release/test_gate.py",
     ),
 )

@@ -9,7 +9,7 @@ from harness.core.case import GIVEN, Target
 from harness.plugins.explain.explain import Explanation, Trial
 from harness.plugins.explain.screen import explained, explanation_lines
 from harness.plugins.explain.setting_changes import changes_of
-from harness.report.html.page import page_of, rendered
+from harness.plugins.page.page import page_of, rendered
 from harness.suite.suite import load_suite
 from tests.places import DIGITS
 from tests.unit.found import found_in
