@@ -4,7 +4,6 @@ import onnx
 import pytest
 
 from harness.core.errors import SuiteError
-from harness.plugins.explain.setting_changes import plain_variant
 from harness.suite.suite import load_suite
 from tests.places import EXPORTED
 
@@ -117,14 +116,6 @@ def alone(folder, opset):
         'components = ["net"]\n[component.net]\nonnx = "net.onnx"\n'
         "[[shapes]]\nb = 2\n[backend.onnxruntime]\n"
     )
-
-
-def test_the_other_runtime_has_a_file_under_its_own_name(load):
-    suite = load("[backend.mnn]", "[backend.mnn]")
-    of_mnn = next(case for case in suite.cases if case.id == "unet/mnn/fp32")
-
-    assert plain_variant(of_mnn, "onnxruntime").name == "given"
-    assert plain_variant(of_mnn, "mnn").name == "fp32"
 
 
 def test_a_file_of_another_component_is_named_with_its_own_table(load):

@@ -14,7 +14,6 @@ from harness.core.record import LAYERS, OUTPUTS
 from harness.core.settings import Settings
 from harness.engine.engine import Engine
 from harness.engine.store import Store
-from harness.plugins.explain.explain import explain
 from harness.plugins.start.init.write import write_suite
 from harness.suite.judge import Judge
 from harness.suite.suite import load_suite
@@ -139,15 +138,3 @@ def test_a_reference_beside_pytorch_is_refused(tmp_path):
         ParityError, match="compared with PyTorch; take `reference` out"
     ):
         load_suite(tmp_path)
-
-
-def test_explain_says_that_the_file_is_wrong_and_not_its_runtime(before, tmp_path):
-    into = tmp_path / "suite"
-    write_suite(before, into, after=folded(tmp_path / "after.onnx", w=W))
-    suite = load_suite(into)
-    case = next(case for case in suite.cases if case.backend == "onnxruntime")
-    with Engine(Store(root=tmp_path / "store"), suite.limits) as engine:
-        judge = Judge.of(suite, Settings())
-        found = explain(engine, judge, case, lambda _: None)
-
-    assert found.stage.startswith("export: ONNX's reference evaluator")
