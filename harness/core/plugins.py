@@ -35,6 +35,8 @@ class Plugin:
         shards: Functions of the text of ``--shard``. Each returns a `Shard`.
         stores: Functions of the URL of a store, and of whether nothing may be put
             there. Each returns a `SharedStore`, or None for a URL that it cannot read.
+        pythons: Functions of a `Runtime` and a version. Each returns the path of a
+            Python that has this version of the runtime.
         sessions: Functions of an `Opening` of a deployed file on a target. Each returns
             a context manager that gives the `Session`, or None for another's target.
         preload: Modules that the process of PyTorch imports before its first job.
@@ -48,6 +50,7 @@ class Plugin:
     executors: tuple[str, ...] = ()
     shards: tuple[str, ...] = ()
     stores: tuple[str, ...] = ()
+    pythons: tuple[str, ...] = ()
     sessions: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
 

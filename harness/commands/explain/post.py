@@ -24,8 +24,9 @@ from harness.core.private import without_paths
 from harness.core.program import ProgramEnd, ended
 from harness.core.runtime import Runtime, runtime
 from harness.engine.engine import Engine
-from harness.engine.environments import installed_versions, python_of
+from harness.engine.environments import installed_versions
 from harness.engine.excerpt import Excerpt, Redraw
+from harness.engine.pythons import python_of
 from harness.engine.store import Store
 from harness.report.markdown import cell
 from harness.suite.judge import Judge
