@@ -46,9 +46,9 @@ import figures
 from harness.core.case import Case
 from harness.core.record import CaseRecord
 from harness.engine.engine import record_of
+from harness.engine.finished_run import load_report
 from harness.engine.groups import together
 from harness.engine.needs import TaskStep
-from harness.engine.run_folder import load_report
 from harness.plugins.fleet.cluster import CaseResult, Elsewhere, Place, Task
 from harness.suite.suite import load_suite
 

@@ -4,7 +4,7 @@
 
 ONNX Runtime and MNN share no kernel, so that the same value of the same inputs in full
 precision differs by rounding alone. What nearly all of them stay below is no change
-between two runs either: `harness/report/runs/thresholds.py` has the limits.
+between two runs either: `harness/plugins/release/thresholds.py` has the limits.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import figures
 import numpy as np
 
 from harness.core.comparison import Comparison
-from harness.engine.run_folder import Report, load_report
-from harness.report.runs.thresholds import PEAK_FLOORS, RMS_FLOORS
+from harness.engine.finished_run import Report, load_report
+from harness.plugins.release.thresholds import PEAK_FLOORS, RMS_FLOORS
 
 DIGITS = Path(__file__).parents[1] / "fixtures" / "digits"
 RUNTIMES = ("onnxruntime", "mnn")

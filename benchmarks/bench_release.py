@@ -32,8 +32,8 @@ from harness.plugins.pipelines.drawing.inputs import draw_inputs
 from harness.plugins.pipelines.drawing.networks import Residents, SessionNetwork
 from harness.plugins.pipelines.drawing.reference import PREDICTION, torch_networks
 from harness.plugins.pipelines.stages import role_file
-from harness.report.runs.pairs import against
-from harness.report.runs.thresholds import RMS_GROWTH
+from harness.plugins.release.pairs import against
+from harness.plugins.release.thresholds import RMS_GROWTH
 from harness.suite.suite import load_suite
 
 DIGITS = Path(__file__).parents[1] / "fixtures" / "digits"

@@ -33,8 +33,8 @@ from typing import Any
 import figures
 
 from harness.core.record import Benchmark, benchmarks_of
-from harness.report.runs.thresholds import Change, of_shares, of_times
-from harness.report.runs.times import compare_times, is_disturbed
+from harness.plugins.release.thresholds import Change, of_shares, of_times
+from harness.plugins.release.times import compare_times, is_disturbed
 
 DIGITS = Path(__file__).parents[1] / "fixtures" / "digits"
 CASES = ("text_encoder/*/fp32", "vae_decoder/*/fp32", "unet/*/fp32")
@@ -230,7 +230,7 @@ def keep(pairs: Sequence[Pair]) -> None:
         f"build, {alarms} were called a change; of longer times, seen were "
         + ", ".join(f"{share:.0%} at {factor:g} ×" for factor, share in seen.items()),
         values={"pairs": clean.total(), "alarms": alarms, "seen": seen},
-        code=["plugins/bench", "core", "report/runs"],
+        code=["plugins/bench", "plugins/release", "core"],
     )
 
 

@@ -20,7 +20,8 @@ from harness.core.record import LAYERS, OUTPUTS, WHATS
 from harness.core.runtime import runtimes
 from harness.core.settings import Settings
 from harness.core.text import number_of_floors
-from harness.engine.run_folder import finished_runs, load_report
+from harness.engine.finished_run import load_report
+from harness.engine.run_folder import finished_runs
 from harness.judge.value import max_floors
 from harness.recipes.checkpoint import read_config, read_index
 from harness.report.rejudge import rejudge

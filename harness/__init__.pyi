@@ -11,8 +11,8 @@ from .core.errors import StageError as StageError
 from .core.outcome import Outcome as Outcome
 from .core.record import CaseRecord as CaseRecord
 from .core.runtime import Runtime as Runtime
-from .engine.run_folder import Report as Report
-from .engine.run_folder import load_report as load_report
+from .engine.finished_run import Report as Report
+from .engine.finished_run import load_report as load_report
 from .measure.compare import compare as compare
 from .suite.suite import Suite as Suite
 from .suite.suite import load_suite as load_suite

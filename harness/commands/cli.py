@@ -18,12 +18,9 @@ from typing import Any
 import click
 
 from harness import __version__
-from harness.commands.diff import diff
-from harness.commands.explain.command import explain, repro
 from harness.commands.ranges import ranges
-from harness.commands.release.command import baseline, gate
 from harness.commands.run import run
-from harness.commands.show import nodes, report, show
+from harness.commands.show import nodes, show
 from harness.commands.store import store
 from harness.core.errors import ParityError
 from harness.core.outcome import CANNOT_TELL
@@ -57,10 +54,7 @@ def cli() -> None:
     """
 
 
-for _command in (
-    *(run, show, report, nodes, explain, repro, ranges),
-    *(diff, baseline, gate, store),
-):
+for _command in (run, show, nodes, ranges, store):
     cli.add_command(_command)
 
 

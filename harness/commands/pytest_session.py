@@ -23,6 +23,7 @@ from harness.commands.progress import Course, ProgressLines, moves
 from harness.core.end_to_end import MIXED, Tested
 from harness.core.errors import ParityError, SpecError
 from harness.core.outcome import CANNOT_TELL
+from harness.core.plugins import needed
 from harness.core.private import from_tilde
 from harness.core.record import WHATS, Key
 from harness.core.runtime import runtimes
@@ -38,8 +39,6 @@ from harness.judge.case import CaseVerdict, skipped
 from harness.judge.run import pytest_status
 from harness.judge.tolerance import TIER_NAMES, parse_changes
 from harness.report.finish import conclude
-from harness.report.runs.baseline import find_baseline
-from harness.report.runs.selection import baselines_beside
 from harness.suite.shards import ShardCases, shard_of
 from harness.suite.suite import Check, Suite, load_suite
 
@@ -407,7 +406,7 @@ def settings_of(config: pytest.Config) -> Settings:
     runs, baseline = _folder(config, "runs"), option("parity_baseline")
     if baseline:
         try:
-            found = find_baseline(baselines_beside(Path(runs)), baseline)
+            found = needed("baselines")(baseline, Path(runs))
         except ParityError as error:
             msg = sentence("--parity-baseline", error)
             raise pytest.UsageError(msg) from None

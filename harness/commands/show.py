@@ -1,10 +1,10 @@
-"""`parity show`, `report`, `merge` and `nodes`: judge existing runs, and show them."""
+"""`parity show`, `merge` and `nodes`: judge existing runs, and show them."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,7 +16,6 @@ from harness.commands.options import (
     no_such,
     number,
     out_path,
-    with_baseline,
 )
 from harness.core.errors import ParityError
 from harness.core.shown import echo, print_lines
@@ -24,7 +23,7 @@ from harness.core.whole_file import writing
 
 if TYPE_CHECKING:
     from harness.core.record import Key
-    from harness.engine.run_folder import Report
+    from harness.engine.finished_run import Report
 
 
 @click.command()
@@ -53,7 +52,7 @@ def show(  # one option each
     With a CASE, list its values in order of execution.
     """
     from harness.core.settings import Settings
-    from harness.engine.run_folder import load_report
+    from harness.engine.finished_run import load_report
     from harness.judge.run import exit_code
     from harness.report.layers import layer_lines, module_lines, samples_of
     from harness.report.rejudge import facts_of, next_steps, rejudge
@@ -84,35 +83,6 @@ def show(  # one option each
 
 
 @click.command()
-@click.argument("run_name", metavar="[RUN]", default="last")
-@OF_FINISHED_RUN
-@with_baseline("Show what is different in this reviewed baseline, too.")
-@out_path("Where to write it; beside the run's report.json when left out.")
-def report(  # one option each
-    *,
-    run_name: str,
-    suites: tuple[Path, ...],
-    runs: str,
-    out: Path | None,
-    **words: Any,  # noqa: ANN401  # the settings that are plain text
-) -> int:
-    """Write the page of RUN again, judged by other tolerances if given."""
-    from harness.core.settings import Settings, near
-    from harness.engine.run_folder import load_report
-    from harness.report.rejudge import page_again, rejudge
-    from harness.report.runs.selection import as_judged
-
-    found = load_report(Path(runs), run_name)
-    settings = as_judged(found, Settings(runs=runs, **words))
-    given = loaded_suites(suites)
-    again = rejudge(found, settings, given)
-    if again.elsewhere:
-        print_lines(again.notes)
-    echo(near(page_again(found, settings, again, given, out)))
-    return 0
-
-
-@click.command()
 @click.argument("run_name", metavar="RUN")
 @click.argument("case")
 @JUDGED_BY
@@ -129,7 +99,7 @@ def nodes(
     exporter. Then open this file under "view node data".
     """
     from harness.core.settings import Settings, near
-    from harness.engine.run_folder import load_report
+    from harness.engine.finished_run import load_report
     from harness.report.layers import node_data
     from harness.report.rejudge import rejudge
 

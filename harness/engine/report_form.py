@@ -1,7 +1,7 @@
 """The JSON form of ``report.json`` and of a baseline: typed and bounded.
 
 Both may come from somebody else. `harness.engine.run_folder` writes the first, and
-`harness.report.runs.baseline` the second. A field that is not declared here is left
+the command `parity baseline` the second. A field that is not declared here is left
 out. A suite's path is a name in a report; nothing opens it.
 """
 
@@ -20,7 +20,6 @@ from harness.core.record_form import (
     Count,
     Finite,
     Name,
-    Seconds,
     Share,
     Text,
 )
@@ -181,28 +180,6 @@ class BaselineForm(_Report, kw_only=True):
 
     def __post_init__(self) -> None:
         _check_keys(self, self.cases)
-
-
-class OneSuite(Struct):
-    """What is read quickly of a suite."""
-
-    path: Name
-
-
-class OneCase(Struct):
-    """What is read quickly of a case: the seconds of each stage."""
-
-    suite: Name
-    case: Name
-    took_s: dict[Name, Seconds] | None = None
-
-
-class Outline(Struct):
-    """What is read quickly of a report: its suites, and the times of its cases."""
-
-    schema: int
-    suites: list[OneSuite] = []
-    cases: list[OneCase] = []
 
 
 class Version(Struct):

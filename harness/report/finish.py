@@ -12,6 +12,7 @@ from typing import Any
 from harness.core.environment import environment
 from harness.core.errors import ParityError, SuiteError
 from harness.core.outcome import CANNOT_TELL, PARITY, Outcome
+from harness.core.plugins import added
 from harness.core.private import public, with_tilde
 from harness.core.record import CaseRecord, Key
 from harness.core.settings import Settings, near
@@ -19,16 +20,11 @@ from harness.core.text import MESSAGE, Line, count, few, shortened, wrapped
 from harness.core.toml_file import read_text
 from harness.core.whole_file import writing
 from harness.engine.run import Asked, asked_of, files_of, path_of
-from harness.engine.run_folder import PAGE, SUMMARY, RunFolder, load_report
+from harness.engine.run_folder import SUMMARY, RunFolder
 from harness.judge.case import CaseVerdict
-from harness.judge.run import beside_baseline, complaints, exit_code
-from harness.report.html.page import write_page
+from harness.judge.run import complaints, exit_code
 from harness.report.markdown import markdown
-from harness.report.run_diff import diff_lines
 from harness.report.run_facts import RunFacts
-from harness.report.runs.baseline import find_baseline, load_baseline
-from harness.report.runs.diff import Diff, diff, rtol_by
-from harness.report.runs.selection import baselines_beside, with_verdicts
 from harness.report.summary import summary
 from harness.suite.judge import Judge
 from harness.suite.suite import Suite
@@ -105,28 +101,29 @@ def conclude(
     with writing(folder.path, "there is no report"):
         # The records must be safe before anything else, such as a baseline, is read.
         written = folder.finish(about, brief, cases)
-        compared, code = beside(settings.baseline, written, judged)
-        if code != judged.code:
-            folder.finish(about | {"exit_code": code}, brief, cases)
-        found = RunFacts(
+        facts = RunFacts(
             run=folder.id,
             records=cases,
             verdicts=judged.verdicts,
-            exit_code=code,
+            exit_code=judged.code,
             about=about,
             folder=folder.path,
             stale=judged.stale,
             required=settings.require,
-            since=compared,
             next_steps=settings.next_steps(folder.id),
         )
-        page = folder.path / PAGE
-        complaint = list(_page(found, page))
-        shown = near(written if complaint else page)
-        lines = [*summary(found, report=shown), *_lost_words(lost), *complaint]
-        if compared is not None:
-            lines += diff_lines(compared)
-        text = markdown(found, lines)
+        facts = with_added(facts, judged, written)
+        code = facts.exit_code
+        if code != judged.code:
+            folder.finish(about | {"exit_code": code}, brief, cases)
+        reports, missing = write_reports(facts)
+        shown = ", ".join(map(near, reports or [written]))
+        lines = [*summary(facts, report=shown), *_lost_words(lost)]
+        for text in missing:
+            lines += wrapped(text, indent=" ", tone="bad")
+        if facts.since is not None:
+            lines += facts.since.lines
+        text = markdown(facts, lines)
         # A path in it may have bytes that are no UTF-8.
         (folder.path / SUMMARY).write_text(text, encoding="utf-8", errors="replace")
     return [*lines, *tell_ci(text)], code
@@ -252,42 +249,46 @@ def _keep_unjudged(
     folder.finish(about, [_brief(one) for one in verdicts], list(cases))
 
 
-def beside(baseline: str, report: Path, judged: Judged) -> tuple[Diff | None, int]:
-    """Return how a run differs from a baseline, if one is named, and its exit code.
+def with_added(facts: RunFacts, judged: Judged, report: Path) -> RunFacts:
+    """Return the facts of a run with what plug-ins add; `report` is its report.json.
 
-    `report` is the run's ``report.json``. What a part of a suite left out does not
-    count as gone.
+    A run to which one cannot add is no parity that anybody can tell.
 
     Raises:
-        ParityError: There is no such baseline.
+        ParityError: The run names what is not there, such as a baseline.
 
     """
-    if not baseline:
-        return None, judged.code
-    runs = report.parent.parent
-    before = load_baseline(find_baseline(baselines_beside(runs), baseline)).report
-    after = with_verdicts(load_report(runs, str(report)), judged.verdicts)
-    if not judged.whole:
-        checks = {name: case.ends for name, case in after.cases.items()}
-        before = before.only(lambda name, what: what in checks.get(name, {}))
-    if not after.benchmarks:
-        # Times are measured after a run has ended.
-        before = replace(before, benchmarks=())
-    found = diff(before, after, rtol_by(judged.judges, after))
-    return found, beside_baseline(judged.code, worse=bool(found.blocking))
+    refused = []
+    for adding in added("facts"):
+        if adding.function is None:
+            refused.append(adding.words)
+            continue
+        try:
+            facts = adding.function(facts, judged, report)
+        except ParityError:
+            raise
+        except Exception as error:  # noqa: BLE001  # a plug-in's own code raises anything
+            refused.append(adding.failed(error))
+    if not refused:
+        return facts
+    code = CANNOT_TELL if facts.exit_code == PARITY else facts.exit_code
+    return replace(facts, stale=(*facts.stale, *refused), exit_code=code)
 
 
-def _page(found: RunFacts, path: Path) -> Iterator[Line]:
-    """Write the page; yield a sentence where that fails.
+def write_reports(facts: RunFacts) -> tuple[list[Path], list[str]]:
+    """Let plug-ins write their reports; return the paths, and why others are missing.
 
-    A run's results are valid without its page, so nothing here may end the run.
+    A run's results are valid without them, so nothing here may end the run.
     """
-    try:
-        write_page(found, path)
-    except Exception as error:  # noqa: BLE001  # a page that fails must not fail a run
-        why = f"{type(error).__name__}: {error}"
-        text = f"{path.name} could not be written ({why}); report.json has it all."
-        yield from wrapped(text, indent=" ", tone="bad")
+    paths, missing = [], []
+    for report in added("reports"):
+        try:
+            paths.append(report.called(facts))
+        except ParityError as error:
+            missing.append(str(error))
+        except Exception as error:  # noqa: BLE001  # a plug-in's own code raises anything
+            missing.append(report.failed(error))
+    return paths, [text for text in missing if text not in facts.stale]
 
 
 def tell_ci(text: str) -> Iterator[Line]:

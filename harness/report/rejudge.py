@@ -6,17 +6,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from harness.core.errors import ParityError
 from harness.core.settings import NextSteps, Settings
 from harness.core.text import Line, few, wrapped
-from harness.core.whole_file import writing
+from harness.engine.finished_run import Report, differing
 from harness.engine.run import files_of
-from harness.engine.run_folder import PAGE, Report
 from harness.report.explained import explanations_in
-from harness.report.finish import Judged, beside, checks_of, judge_run
-from harness.report.html.page import write_page
+from harness.report.finish import (
+    Judged,
+    checks_of,
+    judge_run,
+    with_added,
+    write_reports,
+)
 from harness.report.run_facts import RunFacts
-from harness.report.runs.diff import differing
-from harness.report.runs.suites import judges_of, suites_for
+from harness.report.suites import judges_of, suites_for
 from harness.suite.suite import Suite
 
 _NEXT = NextSteps()
@@ -27,7 +31,7 @@ _SOME = Path("SUITE")
 def rejudge(report: Report, settings: Settings, given: Sequence[Suite] = ()) -> Judged:
     """Judge a finished run under the tolerances of today.
 
-    `harness.report.runs.suites.suites_for` says which suites are loaded, with those
+    `harness.report.suites.suites_for` says which suites are loaded, with those
     that the user has `given`. Another suite is never loaded: the tolerances that the
     run keeps of it judge its cases, and a note says so.
 
@@ -52,34 +56,40 @@ def rejudge(report: Report, settings: Settings, given: Sequence[Suite] = ()) -> 
     return replace(judged, notes=tuple(notes), elsewhere=bool(elsewhere))
 
 
-def page_again(
-    report: Report,
-    settings: Settings,
-    again: Judged,
-    given: Sequence[Suite] = (),
-    out: Path | None = None,
-) -> Path:
-    """Write the page of a finished run that was judged `again`; return its path.
+def reports_again(
+    report: Report, settings: Settings, again: Judged, given: Sequence[Suite] = ()
+) -> list[Path]:
+    """Write the reports of a finished run that was judged `again`; return their paths.
 
-    The settings may name another baseline. `given` are the suites that the user names.
-    Without `out`, the page is beside the run's report.
+    The arguments are those of `facts_again`. Where no plug-in writes reports, there are
+    no paths.
 
     Raises:
-        ParityError: The baseline is gone or wrong, or the page cannot be written.
+        ParityError: The baseline is gone or wrong, or a report cannot be written.
+
+    """
+    paths, missing = write_reports(facts_again(report, settings, again, given))
+    if missing:
+        raise ParityError(missing[0])
+    return paths
+
+
+def facts_again(
+    report: Report, settings: Settings, again: Judged, given: Sequence[Suite] = ()
+) -> RunFacts:
+    """Return the facts of a finished run that was judged `again`, for its reports.
+
+    The settings may name another baseline. `given` are the suites that the user names.
+
+    Raises:
+        ParityError: The baseline is gone or wrong.
 
     """
     baseline = settings.baseline or str(report.about.get("baseline") or "")
-    since, code = beside(baseline, report.path, again)
-    path = out or report.path.with_name(PAGE)
     judged_by = {"tier": settings.tier, "changes": list(settings.changes)}
-    found = replace(
-        facts_of(report, again, next_steps(report, settings, again, given)),
-        exit_code=code,
-        about={**report.about, **judged_by},
-        since=since,
-    )
-    with writing(path, "give another with --out" if out else "the run is as it was"):
-        return write_page(found, path)
+    facts = facts_of(report, again, next_steps(report, settings, again, given))
+    about = {**report.about, **judged_by, "baseline": baseline}
+    return with_added(replace(facts, about=about), again, report.path)
 
 
 def next_steps(

@@ -6,18 +6,17 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.core.end_to_end import IMAGE, LATENTS, MIXED, WHATS
 from harness.core.outcome import Outcome
 from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Key, labels
 from harness.core.settings import NextSteps
-from harness.core.text import count
+from harness.core.text import Line, count
 from harness.judge.case import CaseVerdict, skipped
 
 if TYPE_CHECKING:
     from harness.report.explained import Explained
-    from harness.report.runs.diff import Diff
 
 _NEXT = NextSteps()
 
@@ -25,6 +24,52 @@ _RAN = {"backend", "version", "device", "threads", "precision"}
 
 GOOD, BAD, QUIET = "good", "bad", "quiet"
 """States of a case: it agrees, does not agree, or was skipped."""
+
+
+class BaselineChange(Protocol):
+    """A difference of a run from another one, as the page shows it."""
+
+    @property
+    def name(self) -> str:
+        """The case and its check or measurement, or the case alone."""
+
+    @property
+    def change(self) -> str:
+        """The kind of change, in one word."""
+
+    @property
+    def words(self) -> str:
+        """A phrase with numbers about the change."""
+
+    @property
+    def blocks(self) -> bool:
+        """Whether it counts against the run."""
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """What else changed in the case, so that it cannot be compared."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Since:
+    """How a run differs from its baseline.
+
+    Attributes:
+        before: Id of the baseline's run.
+        changes: What is not as it was, the worst first.
+        tells: Whether any check could be compared.
+        worse: Whether a difference counts against the run.
+        lines: The differences and `conditions`, for a screen.
+        conditions: Totals, and what else differed: versions, files, the machine.
+
+    """
+
+    before: str
+    changes: Sequence[BaselineChange]
+    tells: bool
+    worse: bool
+    lines: Sequence[Line]
+    conditions: Sequence[Line]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +83,8 @@ class RunFacts:
         stale: Complaints about files that describe the run.
         required: Backends that may not be skipped.
         since: Differences from the baseline; None without a baseline.
+        follows: The command that follows a whole run that agrees, and what it does;
+            empty if none is known.
         next_steps: Options for commands that go on with the run.
         explained: Results of `parity explain`, by suite and case.
 
@@ -51,7 +98,8 @@ class RunFacts:
     folder: Path
     stale: Sequence[str] = ()
     required: Collection[str] = ()
-    since: Diff | None = None
+    since: Since | None = None
+    follows: str = ""
     next_steps: NextSteps = _NEXT
     explained: Mapping[Key, Explained] = field(default_factory=dict)
 

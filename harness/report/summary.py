@@ -25,8 +25,6 @@ from harness.judge.unread import unread_lines
 from harness.recipes.stand_ins import SCHEDULER
 from harness.report.divergence import Divergence, divergences
 from harness.report.run_facts import BAD, RunFacts
-from harness.report.runs.baseline import baselines_in
-from harness.report.runs.selection import baselines_beside
 
 CLOSEST = 3
 """Number of cases near their limit that a summary names."""
@@ -94,14 +92,8 @@ def _next_step(facts: RunFacts) -> str:
         return ""
     whole = facts.about.get("whole")
     next_steps, suites = facts.next_steps, {record.suite for record in facts.records}
-    named = f"{next_steps.run}{next_steps.runs}"
     if whole:
-        if baselines_in(baselines_beside(facts.folder.parent)):
-            command = (
-                next_steps.gate(*suites) if len(suites) == 1 else f"parity gate {named}"
-            )
-            return f"{command}   compares it with the baseline"
-        return f"parity baseline accept {named}   keeps it for `parity gate`"
+        return facts.follows
     # Shards do not say with which options they ran.
     if whole is None or len(suites) != 1 or "shards" in facts.about:
         return ""

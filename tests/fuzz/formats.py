@@ -159,7 +159,8 @@ class ReportFormat(Format):
 
     def _by_the_way(self) -> None:
         """What every new run reads of earlier ones."""
-        from harness.engine.run_folder import costs_of, newest_with
+        from harness.engine.finished_run import newest_with
+        from harness.engine.run_folder import costs_of
 
         key = (self.told["cases"][0]["suite"], self.cases[0])
         costs_of(self.runs, [key])

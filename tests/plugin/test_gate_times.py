@@ -1,7 +1,7 @@
 """The gate fails for a slower build, and passes a build that is timed again.
 
 Both hold on a busy machine too: there a time has no verdict, and a message says so.
-`tests/unit/report/runs/test_times.py` tests the gate's verdict on given times.
+`tests/plugins/release/test_times.py` tests the gate's verdict on given times.
 """
 
 import json
@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from harness.report.runs.times import QUIET
+from harness.report.times import QUIET
 from tests.busy import busy_neighbours
 from tests.plugin.project import CASES, CONFIG, write_project
 
@@ -87,7 +87,7 @@ def test_a_session_that_optimises_nothing_is_red_for_its_setting(branch):
     page = gated(branch, lambda page: page.code == 1)
 
     # Whether it is slower by more than times jump hangs on the CPU: on one machine it
-    # was called the same three times. `tests/unit/report/runs/test_times.py` has what
+    # was called the same three times. `tests/plugins/release/test_times.py` has what
     # the gate says of times that are given.
     page.check(1, "1 hints none → optimization = 0", "1 incomparable")
 

@@ -6,7 +6,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from harness.core.runtime import runtime
-from harness.engine.run_folder import load_report
+from harness.engine.finished_run import load_report
 from tests.places import ODD_NAMES, ROOT
 from tests.plugin.project import Project, run_repro
 

@@ -95,7 +95,7 @@ def test_a_run_whose_page_fails_keeps_its_verdict_and_says_so(project, monkeypat
         msg = "no room for a page"
         raise RuntimeError(msg)
 
-    monkeypatch.setattr("harness.report.finish.write_page", broken)
+    monkeypatch.setattr("harness.plugins.page.page.write_page", broken)
 
     project.parity("run", CASE).check(
         0,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.engine.run_folder import load_report
+from harness.engine.finished_run import load_report
 from tests.plugin.project import write_project
 
 pytestmark = pytest.mark.targets

@@ -12,8 +12,8 @@ import tomlkit
 from harness.commands.ranges import losses_of
 from harness.core.record import ISOLATED, LAYERS
 from harness.engine.engine import Engine
+from harness.engine.finished_run import load_report
 from harness.engine.run import open_store
-from harness.engine.run_folder import load_report
 from harness.measure.float16 import LEAST_DB
 from harness.suite.suite import load_suite
 from tests.places import DIGITS

@@ -6,10 +6,9 @@ from pathlib import Path
 
 from harness.core.received import convert
 from harness.core.record import ISOLATED, SELF
+from harness.engine.finished_run import of_form
 from harness.engine.report_form import ReportForm
-from harness.engine.run_folder import SCHEMA, of_form
-from harness.report.run_diff import diff_lines
-from harness.report.runs.diff import diff
+from harness.engine.run_folder import SCHEMA
 from tests.unit.reports import CASE, output, record
 
 SUITE = "/somewhere/digits/parity.toml"
@@ -67,15 +66,3 @@ def off_by(floors, *, case=CASE, **about):
 def exactly(_case, _row):
     """Compares required atol at rtol 0, as of a tier that states none."""
     return 0.0
-
-
-def found(before, after, what="outputs", rtol=exactly):
-    """What became of one thing of the one case."""
-    findings = [one for one in diff(before, after, rtol).findings if one.what == what]
-    assert len(findings) == 1, findings
-    return findings[0]
-
-
-def text(before, after):
-    """What `parity diff` says."""
-    return "\n".join(line.text for line in diff_lines(diff(before, after, exactly)))

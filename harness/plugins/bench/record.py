@@ -17,17 +17,10 @@ from harness.core.private import public_values
 from harness.core.received import decode, read_json
 from harness.core.text import few
 from harness.core.whole_file import write_whole, writing
+from harness.engine.finished_run import LAST, find_run, read_report
 from harness.engine.report_form import ReportForm
 from harness.engine.run import files_of, path_of
-from harness.engine.run_folder import (
-    LAST,
-    REPORT,
-    RunFolder,
-    compact,
-    find_run,
-    read_report,
-    refuse_damaged,
-)
+from harness.engine.run_folder import REPORT, RunFolder, compact, refuse_damaged
 from harness.plugins.bench.timing import BenchPlan, Timing
 from harness.suite.suite import Suite
 

@@ -29,7 +29,7 @@ from harness.plugins.bench.timing import (
     Timing,
     subjects_of,
 )
-from harness.report.runs.times import disturbed_words, quartiles
+from harness.report.times import disturbed_words, quartiles
 from harness.suite.suite import Suite, load_suite
 
 if TYPE_CHECKING:

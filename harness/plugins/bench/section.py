@@ -10,11 +10,11 @@ from harness.core.comparison import Comparison
 from harness.core.end_to_end import IMAGE
 from harness.core.record import OUTPUTS, CaseRecord
 from harness.core.text import count
-from harness.report.html.charts import LAYOUT, LEAST, PALETTE, Chart, plain
-from harness.report.html.section import Section
-from harness.report.html.table import Column, HtmlTable
+from harness.plugins.page.charts import LAYOUT, LEAST, PALETTE, Chart, plain
+from harness.plugins.page.section import Section
+from harness.plugins.page.table import Column, HtmlTable
 from harness.report.run_facts import RunFacts
-from harness.report.runs.times import disturbed_words, quartiles
+from harness.report.times import disturbed_words, quartiles
 
 _LATENCY = "latency_ms"
 _MEBI = 2**20

@@ -39,12 +39,11 @@ def card(
     """Write a card of RUN: what was compared, the numbers, and how to check them."""
     from harness.core.settings import Settings
     from harness.engine.engine import Engine
+    from harness.engine.finished_run import load_report
     from harness.engine.run import open_store
-    from harness.engine.run_folder import load_report
     from harness.plugins.card.make import must_not_ship, write_card
     from harness.report.rejudge import facts_of, rejudge
-    from harness.report.runs.selection import as_judged
-    from harness.report.runs.suites import all_suites_for
+    from harness.report.suites import all_suites_for, as_judged
 
     report = load_report(Path(runs), run_name)
     if len(report.suites) != 1:

@@ -25,7 +25,8 @@ def merge(
     RUN is the id or the folder of a shard's run.
     """
     from harness.core.settings import Settings
-    from harness.engine.run_folder import RunFolder, load_report
+    from harness.engine.finished_run import load_report
+    from harness.engine.run_folder import RunFolder
     from harness.plugins.fleet import merge as shards
 
     home = Path(runs)

@@ -11,11 +11,11 @@ from harness.core.record import Key
 from harness.core.settings import Settings
 from harness.core.text import Line, count, few
 from harness.core.whole_file import writing
+from harness.engine.finished_run import Report, copy_pictures
 from harness.engine.run import files_of, path_of
-from harness.engine.run_folder import Report, RunFolder, copy_pictures
+from harness.engine.run_folder import RunFolder
 from harness.report.finish import conclude
-from harness.report.runs.selection import as_judged
-from harness.report.runs.suites import all_suites_for
+from harness.report.suites import all_suites_for, as_judged
 from harness.suite.suite import Suite
 
 

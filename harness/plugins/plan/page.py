@@ -13,6 +13,10 @@ from typing import Any, ClassVar
 from harness.core.rounding import FLOAT
 from harness.core.runtime import runtime
 from harness.core.text import count, in_bytes, in_seconds
+from harness.plugins.page.charts import LAYOUT, PALETTE, Chart, limit_line, plain
+from harness.plugins.page.page import html_of
+from harness.plugins.page.section import Section
+from harness.plugins.page.table import Column, HtmlTable, share
 from harness.plugins.plan.text import (
     ALONE,
     FED_BACK,
@@ -21,10 +25,6 @@ from harness.plugins.plan.text import (
     moved_words,
     why,
 )
-from harness.report.html.charts import LAYOUT, PALETTE, Chart, limit_line, plain
-from harness.report.html.page import html_of
-from harness.report.html.section import Section
-from harness.report.html.table import Column, HtmlTable, share
 
 Record = Mapping[str, Any]
 

@@ -18,8 +18,9 @@ from harness.core.received import DamagedError, read_bytes
 from harness.core.record import CaseRecord
 from harness.core.record_form import Name, Number, Seconds
 from harness.core.whole_file import write_whole, writing
+from harness.engine.finished_run import decoded
 from harness.engine.report_form import RunId
-from harness.engine.run_folder import decoded, refuse_damaged
+from harness.engine.run_folder import refuse_damaged
 from harness.plugins.tune.draws import REALISTIC
 
 SCHEMA = 2

@@ -14,7 +14,7 @@ from harness.core.text import FLOORS, Line, in_floors, operator, wrapped
 from harness.core.whole_file import write_whole
 from harness.judge.case import CaseVerdict
 from harness.judge.value import max_floors
-from harness.report.html.page import templates
+from harness.plugins.page.page import templates
 
 Version = TypeVar("Version")
 

@@ -171,3 +171,13 @@ def test_the_key_tab_completes_commands_and_cases(folder, words, completed):
     )
 
     assert done.stdout.strip() == completed
+
+
+@pytest.mark.parametrize("words", [("run",), ("merge", "one")], ids=" ".join)
+def test_a_baseline_is_refused_where_no_plug_in_compares_with_one(
+    words, monkeypatch, capsys
+):
+    monkeypatch.setattr("harness.core.plugins._plugins", lambda: ())
+
+    assert main([*words, "--baseline", "digits"]) == 2
+    assert "no plug-in here adds baselines; leave this out" in capsys.readouterr().err

@@ -10,7 +10,8 @@ import pytest
 from harness.core.errors import SuiteError
 from harness.core.received import DamagedError
 from harness.core.record import CaseRecord, Row, labels, left_out
-from harness.engine.run_folder import RunFolder, find_run, load_report
+from harness.engine.finished_run import find_run, load_report
+from harness.engine.run_folder import RunFolder
 from harness.measure.compare import compare
 from tests.unit.reports import COVERAGE, chain, output, record
 from tests.unit.snapshots import MACHINE

@@ -2,14 +2,7 @@
 
 import pytest
 
-from tests.unit.browser import chromium
 from tests.unit.found import found_in
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as started:
-        yield started
 
 
 @pytest.fixture

@@ -7,8 +7,9 @@ import pytest
 
 from harness.core.errors import ParityError, SuiteError
 from harness.core.settings import Settings
+from harness.engine.finished_run import load_report
 from harness.engine.run import path_of
-from harness.engine.run_folder import RunFolder, load_report
+from harness.engine.run_folder import RunFolder
 from harness.report.finish import conclude
 from harness.suite.suite import load_suite
 from tests.places import FIXTURES

@@ -13,9 +13,10 @@ from harness.core import private
 from harness.core.record import OUTPUTS
 from harness.core.settings import Settings
 from harness.core.shown import print_lines
+from harness.engine.finished_run import load_report
 from harness.engine.kept import kept
 from harness.engine.run import path_of
-from harness.engine.run_folder import RunFolder, load_report
+from harness.engine.run_folder import RunFolder
 from harness.report.finish import conclude
 from harness.suite.suite import load_suite
 from tests.places import FIXTURES

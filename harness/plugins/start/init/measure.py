@@ -42,7 +42,7 @@ SAFE: Final = 0.8
 """Largest share of its bound with which a variant is written.
 
 Another processor may have a larger error, by up to 1.22 times in rms (measured; see
-`harness.report.runs.thresholds`), and the suite should be green there too.
+`harness.plugins.release.thresholds`), and the suite should be green there too.
 """
 
 

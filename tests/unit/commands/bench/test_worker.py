@@ -9,7 +9,7 @@ from harness.core.environment import core_count
 from harness.plugins.bench import worker
 from harness.plugins.bench.timing import BenchPlan
 from harness.plugins.bench.worker import timed_runs
-from harness.report.runs.times import is_disturbed
+from harness.report.times import is_disturbed
 from tests.busy import busy_neighbours
 
 PLAN = BenchPlan(warmups=0, least_runs=1, most_runs=10_000, budget_s=1.0)

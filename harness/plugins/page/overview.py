@@ -1,0 +1,304 @@
+"""The sections of the page that are about the whole run."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from harness.core.record import coverage_share
+from harness.core.text import count, few
+from harness.judge.foreign import has_pytorch
+from harness.plugins.page.failures import FailedCase
+from harness.plugins.page.section import Section
+from harness.plugins.page.table import Column, HtmlTable
+from harness.plugins.page.values import place_cell
+from harness.report.run_facts import BAD, GOOD, QUIET, RunFacts, Since, least_sqnr
+from harness.report.summary import shard_notes, stand_in_words
+
+_MEBI = 2**20
+_COUNTS = {
+    "worse": "is worse than in",
+    "gone": "is gone, and was in",
+    "inconclusive": "may be worse than in",
+    "incomparable": "cannot be compared with",
+}
+"""Change since a baseline to the words of a reason."""
+
+_VERDICTS = {
+    0: (GOOD, "Ship"),
+    1: (BAD, "Do not ship"),
+    2: (BAD, "Cannot say"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadReason:
+    """One reason for the verdict, in a sentence that begins with the case, if any.
+
+    Attributes:
+        words: The rest of the sentence.
+        target: Anchor of the details; empty if there are none.
+
+    """
+
+    words: str
+    case: str = ""
+    target: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Headline:
+    """The verdict in a few words, its reasons, and what was tested.
+
+    Attributes:
+        state: ``good`` or ``bad``.
+        sentences: The number of cases that agree, and what the verdict leaves open.
+        reasons: Every reason against the run.
+        tested: Name to fact: checkpoint, suite, commit, versions, machine.
+
+    """
+
+    state: str
+    words: str
+    sentences: Sequence[str]
+    reasons: Sequence[HeadReason]
+    tested: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentSection(Section):
+    """The machine of the run, the versions of packages, and the run's command."""
+
+    template: ClassVar[str] = "environment.html"
+
+    command: str
+    facts: Mapping[str, str]
+    packages: Mapping[str, str]
+
+
+def headline(facts: RunFacts, failures: Sequence[FailedCase]) -> Headline:
+    """Return the verdict of the run, its reasons, and what was tested."""
+    state, words = _VERDICTS[facts.exit_code]
+    limits = list(_limits(facts))
+    if state == GOOD and facts.since is None:
+        words = "Agrees; not compared with a release"
+    elif limits and state == GOOD:
+        words = "Parity"  # it is true of what ran, but a release needs more
+    if state == GOOD and failures:  # the gate's decision
+        number = count(len(failures), "failure")
+        limits.append(f"The baseline accepts {number} below.")
+    return Headline(
+        state=state,
+        words=words,
+        sentences=[_tally(facts), *limits],
+        reasons=[*_reasons(facts, failures)] if state == BAD else [],
+        tested={name: text for name, text in _tested(facts) if text},
+    )
+
+
+def _tally(facts: RunFacts) -> str:
+    """Return a sentence with the number of cases that agree."""
+    states = [facts.state(record) for record in facts.requested]
+    agree, skips = states.count(GOOD), states.count(QUIET)
+    judged = len(states) - skips
+    by_pytorch = any(has_pytorch(record) for record in facts.requested)
+    whom = "PyTorch" if by_pytorch else "the ONNX file that is its reference"
+    sentence = f"{agree:,} of {count(judged, 'case')} agree with {whom}"
+    if not judged:
+        sentence = "Nothing was compared"
+    elif agree == judged:
+        sentence = (
+            "The one case agrees" if judged == 1 else f"All {judged:,} cases agree"
+        )
+        sentence += f" with {whom}"
+    sentence += stand_in_words(facts.requested)
+    if gaps := sum(map(facts.by_gap, facts.requested)):
+        sentence += f", {count(gaps, 'case')} only by a known gap"
+    if skips:
+        reasons = few(list(facts.skips()), 2)
+        sentence += f"; {count(skips, 'case')} skipped: {reasons}"
+    return f"{sentence}."
+
+
+def _limits(facts: RunFacts) -> Iterator[str]:
+    """Yield what keeps a run, which may agree, from being a decision to ship."""
+    if not facts.about.get("whole", True):
+        yield "Only a part of the suite ran, so this is no decision to ship."
+    if facts.since is not None and not facts.since.tells:
+        yield "Nothing could be compared with the baseline."
+    if facts.about.get("tier") or facts.about.get("changes"):
+        own = (facts.about.get("tier"), *(facts.about.get("changes") or ()))
+        listed = ", ".join(filter(None, own))
+        yield f"The tolerances are not the suite's own: {listed}."
+
+
+def _reasons(facts: RunFacts, failures: Sequence[FailedCase]) -> Iterator[HeadReason]:
+    for one in failures:
+        others = len(one.found.also)
+        also = f" {count(others, 'other case')} too." if others else ""
+        yield HeadReason(case=one.found.case, words=one.words + also, target=one.id)
+    named = {one.found.case for one in failures}
+    if since := facts.since:
+        caused: dict[str, list[str]] = {}
+        for change in since.changes:
+            for cause in change.causes if change.blocks else ():
+                caused.setdefault(cause, []).append(change.name)
+        for cause, names in caused.items():
+            words = (
+                f"Since the baseline {since.before}, {cause}, so "
+                f"{count(len(names), 'result')} cannot be compared with it. If that is "
+                "meant, `parity baseline accept` makes this run the baseline."
+            )
+            yield HeadReason(words=words, target="since")
+        for change in since.changes:
+            if change.causes:
+                continue
+            if change.blocks and change.name.rpartition("/")[0] not in named:
+                how = _COUNTS.get(change.change, f"is {change.change} beside")
+                words = f"{how} the baseline {since.before}: {change.words}."
+                yield HeadReason(case=change.name, words=words, target="since")
+    for complaint in facts.stale:
+        yield HeadReason(words=complaint)
+
+
+def _tested(facts: RunFacts) -> Iterator[tuple[str, str]]:
+    about: Mapping[str, Any] = facts.about.get("environment") or {}
+    suites = facts.about.get("suites") or ()
+    yield "checkpoint", ", ".join(filter(None, (s.get("checkpoint") for s in suites)))
+    # Only a suite's folder and file: the rest of its path is of one machine.
+    yield "suite", ", ".join("/".join(Path(s["path"]).parts[-2:]) for s in suites)
+    if commit := about.get("commit"):
+        yield "commit", commit[:12] + (", with changes" if about.get("dirty") else "")
+    packages = about.get("packages") or {}
+    torch = f"torch {packages['torch']}" if "torch" in packages else ""
+    # A mixed pipeline runs in runtimes that are named already.
+    ran = [one for one in facts.ran() if " + " not in one]
+    yield "ran", "; ".join(filter(None, (torch, *ran)))
+    machine = [about.get("cpu"), about.get("system"), *(about.get("gpus") or ())]
+    if cores := about.get("core_count"):
+        machine.insert(1, count(cores, "core"))
+    yield "machine", " · ".join(filter(None, machine))
+    yield "shards", "; ".join(shard_notes(facts))
+    yield (
+        "baseline",
+        facts.since.before if facts.since else "none: parity gate compares with one",
+    )
+
+
+def since_table(since: Since | None) -> HtmlTable | None:
+    """Return every change since the baseline; None where nothing changed."""
+    changes = since.changes if since else []
+    if since is None or not changes:
+        return None
+    return HtmlTable(
+        id="since-table",
+        caption=f"What is not as it was in {since.before}, the worst first",
+        columns=(
+            Column("change", [str(one.change) for one in changes]),
+            Column("of", [one.name for one in changes]),
+            Column("how", [one.words for one in changes]),
+        ),
+        unit="change",
+    )
+
+
+def cases(facts: RunFacts) -> Iterator[Section]:
+    """Yield the section that lists every case."""
+    if not facts.requested:
+        return
+    records = facts.requested
+    checks = [facts.checks[record.key] for record in records]
+    early, late = zip(*map(facts.both, records), strict=True)
+    outcomes = [
+        min(some, key=lambda one: one.outcome.passed).outcome for some in checks
+    ]
+    worst = [max(some, key=lambda check: check.usage) for some in checks]
+    yield Section(
+        id="cases",
+        title="Cases",
+        gist=f"{count(len(records), 'case')}, to sort and filter",
+        table=HtmlTable(
+            id="cases-table",
+            caption="Every case and the outcomes of its checks",
+            unit="case",
+            columns=(
+                Column("", [one.value for one in outcomes], "mark", "agrees?"),
+                Column("component", [facts.subject(one) for one in records]),
+                Column("runtime", [one.backend for one in records]),
+                Column("variant", [one.variant for one in records]),
+                Column(
+                    "layers",
+                    [one.outcome.value if one else "" for one in early],
+                    "outcome",
+                    "values in between: layers; of a pipeline, latents",
+                    minor=True,
+                ),
+                Column(
+                    "outputs",
+                    [one.outcome.value if one else "" for one in late],
+                    "outcome",
+                    "outputs as deployed; of a pipeline, pictures",
+                    minor=True,
+                ),
+                Column(
+                    "of limit",
+                    [one.usage if one.worst else None for one in worst],
+                    "percent",
+                    "how much of its bound the worst value uses",
+                ),
+                Column(
+                    "worst at",
+                    [
+                        place_cell(one.worst) if one.worst else ("",) * 4
+                        for one in worst
+                    ],
+                    "place",
+                    minor=True,
+                ),
+                Column(
+                    "SQNR dB",
+                    [least_sqnr(one) for one in late],
+                    "number",
+                    "signal to error of the worst output, decibels",
+                    minor=True,
+                ),
+                Column(
+                    "coverage",
+                    [coverage_share(one) if one.coverage else None for one in records],
+                    "percent",
+                    "computing operators that were compared",
+                    minor=True,
+                ),
+            ),
+            sort="of limit",
+        ),
+    )
+
+
+def environment(facts: RunFacts) -> Iterator[EnvironmentSection]:
+    """Yield the section about the run's machine, versions and command."""
+    about: Mapping[str, Any] = facts.about.get("environment") or {}
+    yield EnvironmentSection(
+        id="environment",
+        title="Environment",
+        gist=" · ".join(filter(None, (about.get("system"), about.get("cpu")))),
+        command=shlex.join(facts.about.get("command") or ()),
+        facts=dict(_environment(facts, about)),
+        packages=about.get("packages") or {},
+    )
+
+
+def _environment(
+    facts: RunFacts, about: Mapping[str, Any]
+) -> Iterator[tuple[str, str]]:
+    yield from _tested(facts)
+    if facts.about.get("tier"):
+        yield "tier", str(facts.about["tier"])
+    if facts.about.get("changes"):
+        yield "changed bounds", ", ".join(facts.about["changes"])
+    yield "python", str(about.get("python") or "")
+    if memory := about.get("memory_bytes"):
+        yield "memory", f"{memory / _MEBI:,.0f} MB"

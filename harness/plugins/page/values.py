@@ -1,0 +1,187 @@
+"""The values of a component or pipeline: one table, and curves of the same rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from harness.core.record import ISOLATED, OUTPUTS, SELF, CaseRecord, Row
+from harness.core.text import FLOORS, operator
+from harness.judge.pipeline import CURVES
+from harness.judge.value import JudgedRow, judge, own_times
+from harness.measure.metrics import METRIC
+from harness.plugins.page.charts import PALETTE, Curve
+from harness.plugins.page.table import Column, HtmlTable
+from harness.report.layers import further_metrics, worst_rows
+from harness.report.run_facts import BAD, RunFacts
+
+Values = dict[str, list[JudgedRow]]
+"""Name of a case to its values, each the worst of all samples."""
+
+
+def name_of(record: CaseRecord) -> str:
+    """Return the name of a case among those of its component."""
+    return f"{record.backend} {record.variant}"
+
+
+def values_of(facts: RunFacts, records: Sequence[CaseRecord]) -> Values:
+    """Return the compared values of each case, in order of execution."""
+    return {name_of(record): worst_rows(facts.checks[record.key]) for record in records}
+
+
+def place_cell(judged: JudgedRow) -> tuple[str, str, str, str]:
+    """Return a value's module, operator, shape and source line."""
+    row = judged.row
+    shape = "×".join(map(str, row.comparison.expected_shape))
+    return (row.place, operator(row.op), shape, row.source)
+
+
+def values_table(
+    ident: str, caption: str, values: Values, records: Sequence[CaseRecord]
+) -> HtmlTable:
+    """Return a table with a row for each value of each case, the worst first."""
+    local = {
+        (name_of(record), row.probe): row.comparison.floor_multiple
+        for record in records
+        for row in record.rows
+        if row.what == ISOLATED
+    }
+    found = [(case, judged) for case, ordered in values.items() for judged in ordered]
+    rows = [judged.row for _, judged in found]
+    outcomes = [judged.verdict.outcome.value for _, judged in found]
+    usages = [judged.verdict.usage for _, judged in found]
+    columns = [
+        Column("", outcomes, "mark", "within its tolerance?"),
+        Column("where", [place_cell(judged) for _, judged in found], "place"),
+        *_floors_column(rows),
+        Column("of limit", usages, "percent", "how much of its bound is used"),
+        _column("max_abs", "sci", rows, minor=True),
+        _column("sqnr_db", "number", rows, minor=True),
+        Column("case", [case for case, _ in found]),
+        Column("check", [row.what for row in rows], minor=True),
+        Column("sample", [row.sample for row in rows], minor=True),
+    ]
+    if local:
+        hint = "floors that the operator causes alone, on the reference's own inputs"
+        cells = [local.get((case, judged.row.probe)) for case, judged in found]
+        columns.append(Column("local", cells, "number", hint))
+    if any(judged.own for _, judged in found):
+        hint = "error divided by PyTorch's own error in the dtype that bounds it"
+        cells = [
+            own_times(row.comparison, judged.own) if judged.own else None
+            for (_, judged), row in zip(found, rows, strict=True)
+        ]
+        columns.append(Column("× own", cells, "number", hint))
+    more = further_metrics([judged for _, judged in found])
+    columns += [_column(metric.name, "sci", rows) for metric in more]
+    return HtmlTable(
+        id=ident, caption=caption, columns=columns, sort="of limit", unit="value"
+    )
+
+
+def _column(
+    name: str, kind: str, rows: Sequence[Row], hint: str = "", *, minor: bool = False
+) -> Column:
+    metric = METRIC[name]
+    cells = [metric.of(row.comparison) for row in rows]
+    return Column(metric.title, cells, kind, hint or metric.hint, minor=minor)
+
+
+def _floors_column(rows: Sequence[Row]) -> list[Column]:
+    """Return the column of floors; none where nothing has a noise floor."""
+    if all(row.comparison.floor_multiple is None for row in rows):
+        return []
+    return [_column("floors", "number", rows, hint=FLOORS)]
+
+
+def curves_of(
+    values: Values,
+    records: Sequence[CaseRecord],
+    drawn: Sequence[CaseRecord],
+    *,
+    steps: bool,
+) -> list[Curve]:
+    """Return the errors of each case along its places.
+
+    The chart shows the cases in `drawn` at first. With `steps`, places are the steps of
+    a pipeline, which have two curves a case: errors that feed back, and those of single
+    steps. Otherwise a place is a value; outputs come after the last layer.
+    """
+    places = {_place(one) for ordered in values.values() for one in ordered}
+    x_of = {place: at for at, place in enumerate(sorted(places))}
+    curves, first_row = [], 0
+    for at, record in enumerate(records):
+        numbered = list(enumerate(values[name_of(record)], first_row))
+        first_row += len(numbered)
+        for kind in reversed(CURVES) if steps else ("",):
+            rows = [(row, j) for row, j in numbered if not kind or j.row.op == kind]
+            curves.append(
+                Curve(
+                    case=name_of(record),
+                    x=[
+                        j.row.position // 2 + 1 if steps else x_of[_place(j)]
+                        for _, j in rows
+                    ],
+                    y=[judged.verdict.usage for _, judged in rows],
+                    limits=[judged.verdict.tolerance.floors for _, judged in rows],
+                    rows=[row for row, _ in rows],
+                    passed=[judged.verdict.passed for _, judged in rows],
+                    shown=record in drawn,
+                    dashed=kind == CURVES[0],
+                    colour=at % len(PALETTE),
+                )
+            )
+        if own := [(row, j) for row, j in numbered if j.own and not steps]:
+            shown = record in drawn
+            curves.append(_own_curve(name_of(record), own, x_of, at, shown=shown))
+    return curves
+
+
+def _own_curve(
+    case: str,
+    rows: Sequence[tuple[int, JudgedRow]],
+    x_of: Mapping[tuple[bool, int, str], int],
+    at: int,
+    *,
+    shown: bool,
+) -> Curve:
+    """Return PyTorch's own error in fewer bits, judged by the limits of a case."""
+    within = next(j.verdict.tolerance.within for _, j in rows)
+    return Curve(
+        case=f"{case}, the model's own {SELF[within or '']}",
+        x=[x_of[_place(judged)] for _, judged in rows],
+        y=[_own_usage(judged) for _, judged in rows],
+        rows=[row for row, _ in rows],
+        shown=shown,
+        colour=at % len(PALETTE),
+    )
+
+
+def _own_usage(judged: JudgedRow) -> float:
+    own, tolerance = judged.own, judged.verdict.tolerance
+    assert own is not None  # noqa: S101  # the caller looked
+    return judge(own, tolerance, is_output=False, own=own).usage
+
+
+def _place(judged: JudgedRow) -> tuple[bool, int, str]:
+    row = judged.row
+    return row.what == OUTPUTS, row.position, row.probe
+
+
+def drawn_first(facts: RunFacts, records: Sequence[CaseRecord]) -> list[CaseRecord]:
+    """Return the cases that a chart shows at first: a runtime's first, and failures."""
+    plainest: dict[str, str] = {}
+    for record in records:
+        if record.rows:
+            plainest.setdefault(record.backend, record.case)
+    return [
+        record
+        for record in records
+        if record.rows
+        and (record.case in plainest.values() or facts.state(record) == BAD)
+    ]
+
+
+def loudest(values: Values) -> tuple[str, JudgedRow] | None:
+    """Return the value that uses most of its tolerance, and its case."""
+    every = [(case, judged) for case, rows in values.items() for judged in rows]
+    return max(every, key=lambda pair: pair[1].verdict.usage, default=None)

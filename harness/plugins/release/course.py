@@ -1,0 +1,189 @@
+"""Every case over many runs: the runs in which a result moved, and what changed there.
+
+Each run is compared with the run in which the result last moved. So even a drift shows
+that is too slow to show between two neighbours. A run may lack a check, a time or a
+result, or have a time that cannot be judged. This hides nothing: later runs are
+compared with the last known result before it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from harness.core.end_to_end import IMAGE
+from harness.core.record import LAYERS, OUTPUTS, CaseRecord
+from harness.core.text import in_floors
+from harness.engine.finished_run import Report
+from harness.plugins.release.diff import (
+    RtolOf,
+    RunChange,
+    diff,
+    floors_of,
+    other_files,
+    other_machine,
+    other_versions,
+    rows_of,
+)
+from harness.plugins.release.thresholds import Change
+from harness.plugins.release.times import doubt
+from harness.report.pictures import psnr_db
+
+_Key = tuple[str, str, str]
+"""The case, the check or measurement, and for time or memory the machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One run of several.
+
+    Attributes:
+        moved: Results that moved, each compared with the run in which it last moved.
+        since: Other changes since the run before: versions, files, the commit.
+        errors: Case to the worst error of its outputs, with its unit.
+        doubts: Case and metric of each time without a verdict, and the reason.
+        tells: Whether any check could be compared with an earlier run's.
+
+    """
+
+    run: str
+    errors: Mapping[str, str]
+    moved: tuple[RunChange, ...] = ()
+    since: tuple[str, ...] = ()
+    doubts: tuple[tuple[str, str], ...] = ()
+    tells: bool = True
+
+
+def course(
+    runs: Iterable[Report], rtol_of: Callable[[Report], RtolOf]
+) -> Iterator[Step]:
+    """Yield a step for each run, oldest first; nothing moves in the first.
+
+    Memory keeps only those runs with which later ones are compared.
+    """
+    known: _Known | None = None
+    before: Report | None = None
+    for run in runs:
+        doubts = {f"{one.case}/{one.metric}": doubt(one) for one in run.benchmarks}
+        sound = tuple(one for one in run.benchmarks if not doubt(one))
+        timed = replace(run, benchmarks=sound)
+        step = Step(
+            run=run.id,
+            errors={name: _error(case.record) for name, case in run.cases.items()},
+            doubts=tuple((name, why) for name, why in doubts.items() if why),
+        )
+        if before is None or known is None:
+            known = _Known(timed)
+        else:
+            moved, tells = known.compare(timed, rtol_of(run))
+            since = tuple(_since(before, run)) if moved else ()
+            step = replace(step, moved=tuple(moved), since=since, tells=tells)
+        before = run
+        yield step
+
+
+class _Known:
+    """The earlier run with which each result of the next run is compared."""
+
+    def __init__(self, first: Report) -> None:
+        self._first = first
+        self._with_rows: dict[str, Report] = {}
+        self._moved_in: dict[_Key, Report] = {}
+        self._lacking: set[_Key] = set()
+        self._add(first)
+
+    def compare(self, run: Report, rtol_of: RtolOf) -> tuple[list[RunChange], bool]:
+        """Return the results that moved, and whether any result could be compared."""
+        moved: list[RunChange] = []
+        tells = False
+        timed_on = {(one.case, one.metric): one.machine for one in run.benchmarks}
+        for other, names in self._sources(run):
+            found = diff(
+                other.only(lambda name, _: name in names),  # noqa: B023  # used at once
+                run.only(lambda name, _: name in names),  # noqa: B023
+                rtol_of,
+            )
+            tells = tells or found.tells
+            for finding in found.findings:
+                key = finding.case, finding.what, ""
+                if finding.of_machine:
+                    key = *key[:2], timed_on.get(key[:2]) or run.machine
+                if self._source(key) is other:
+                    moved += self._take(key, finding, run)
+        self._add(run)
+        return moved, tells
+
+    def _add(self, run: Report) -> None:
+        for name, case in run.cases.items():
+            if case.record.rows:
+                self._with_rows.setdefault(name, run)
+
+    def _source(self, key: _Key) -> Report:
+        """Return the run in which a result last moved, or its case first had rows."""
+        return self._moved_in.get(key) or self._with_rows.get(key[0], self._first)
+
+    def _sources(self, run: Report) -> list[tuple[Report, set[str]]]:
+        """Return each run with which this one is compared, and the cases compared."""
+        sources: dict[int, tuple[Report, set[str]]] = {}
+        keys = [(name, "", "") for name in (*self._first.cases, *run.cases)]
+        keys += [(name, "", "") for name in self._with_rows]
+        for key in (*keys, *self._moved_in):
+            other = self._source(key)
+            sources.setdefault(id(other), (other, set()))[1].add(key[0])
+        return list(sources.values())
+
+    def _take(self, key: _Key, finding: RunChange, run: Report) -> list[RunChange]:
+        """Learn from a finding, and return it if it says that something moved."""
+        same = finding.change is Change.SAME
+        case = run.cases.get(finding.case)
+        failed = (
+            case is not None
+            and finding.what in case.ends
+            and not rows_of(case.record, finding.what)
+        )
+        if failed or finding.change is Change.GONE:
+            # Such a finding changes no known result, and is reported once.
+            new = key not in self._lacking
+            self._lacking.add(key)
+            return [finding] if new and not same and not finding.of_machine else []
+        again = key in self._lacking
+        self._lacking.discard(key)
+        if not same:
+            self._moved_in[key] = run
+        if finding.of_machine:
+            told = finding.change in {Change.WORSE, Change.BETTER}
+            return [finding] if told else []
+        if again and same:
+            return [replace(finding, change=Change.NEW, words="there again, the same")]
+        return [] if same else [finding]
+
+
+def _since(before: Report, after: Report) -> Iterator[str]:
+    for tool, (one, two) in other_versions(before, after).items():
+        yield f"{tool} {one} → {two}"
+    yield from other_files(before, after)
+    one, two = (str(run.environment.get("commit", "")) for run in (before, after))
+    if one != two:
+        yield f"commit {one[:8] or 'none'} → {two[:8] or 'none'}"
+    if machines := other_machine(before, after):
+        yield machines
+
+
+def _error(record: CaseRecord) -> str:
+    """Return the worst error of a case's outputs, with its unit."""
+    pictures = [_finite(row.comparison.rms) for row in rows_of(record, IMAGE)]
+    if pictures:
+        worst = max(pictures)
+        return f"{psnr_db(worst):.1f} dB" if math.isfinite(worst) else "not finite"
+    for what in (OUTPUTS, LAYERS):
+        floors = [floors_of(row.comparison) for row in rows_of(record, what)]
+        known = [_finite(value) for value in floors if value is not None]
+        if known:
+            return in_floors(max(known))
+    return "not compared"
+
+
+def _finite(error: float) -> float:
+    """Return an error that can be compared: NaN counts as infinite."""
+    return math.inf if math.isnan(error) else error

@@ -1,0 +1,78 @@
+"""A run that ends beside its baseline: what changed, and what that makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from harness.engine.finished_run import load_report
+from harness.judge.run import beside_baseline
+from harness.plugins.release.baseline import (
+    baselines_in,
+    find_baseline,
+    load_baseline,
+)
+from harness.plugins.release.diff import Diff, diff, rtol_by
+from harness.plugins.release.screen import diff_lines, notes, totals
+from harness.plugins.release.selection import baselines_beside, with_verdicts
+from harness.report.finish import Judged
+from harness.report.run_facts import RunFacts, Since
+
+
+def baseline_path(name: str, runs: Path) -> Path:
+    """Return the path of the baseline that a folder of runs has by this name.
+
+    Raises:
+        ParityError: There is no such baseline.
+
+    """
+    return find_baseline(baselines_beside(runs), name)
+
+
+def with_since(facts: RunFacts, judged: Judged, report: Path) -> RunFacts:
+    """Return a run with the differences from its baseline, and with its exit code.
+
+    Without a baseline the run has the command that follows. What a part of a suite left
+    out does not count as gone.
+
+    Raises:
+        ParityError: There is no such baseline.
+
+    """
+    runs = report.parent.parent
+    name = facts.about.get("baseline")
+    if not name:
+        return replace(facts, follows=_follows(facts, runs))
+    before = load_baseline(baseline_path(name, runs)).report
+    after = with_verdicts(load_report(runs, str(report)), judged.verdicts)
+    if not judged.whole:
+        checks = {name: case.ends for name, case in after.cases.items()}
+        before = before.only(lambda name, what: what in checks.get(name, {}))
+    if not after.benchmarks:
+        # Times are measured after a run has ended.
+        before = replace(before, benchmarks=())
+    since = since_of(diff(before, after, rtol_by(judged.judges, after)))
+    code = beside_baseline(judged.code, worse=since.worse)
+    return replace(facts, since=since, exit_code=code)
+
+
+def since_of(found: Diff) -> Since:
+    """Return the differences of two runs as reports show them."""
+    return Since(
+        before=found.before,
+        changes=found.changes,
+        tells=found.tells,
+        worse=bool(found.blocking),
+        lines=[*diff_lines(found)],
+        conditions=[*totals(found), *notes(found)],
+    )
+
+
+def _follows(facts: RunFacts, runs: Path) -> str:
+    """Return the command that keeps a run, or compares it with what is kept."""
+    next_steps, suites = facts.next_steps, {record.suite for record in facts.records}
+    named = f"{next_steps.run}{next_steps.runs}"
+    if not baselines_in(baselines_beside(runs)):
+        return f"parity baseline accept {named}   keeps it for `parity gate`"
+    command = next_steps.gate(*suites) if len(suites) == 1 else f"parity gate {named}"
+    return f"{command}   compares it with the baseline"

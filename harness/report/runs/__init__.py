@@ -1,1 +1,0 @@
-"""Finished runs compared: what changed, and the baselines that are kept."""
