@@ -42,6 +42,8 @@ class Plugin:
         shards: Functions of the text of ``--shard``. Each returns a `Shard`.
         stores: Functions of the URL of a store, and of whether nothing may be put
             there. Each returns a `SharedStore`, or None for a URL that it cannot read.
+        pythons: Functions of a `Runtime` and a version. Each returns the path of a
+            Python that has this version of the runtime.
         patterns: Functions of an `Off`, a value whose error is far beyond noise. Each
             returns what the error looks like, or an empty text. Worker processes call
             them.
@@ -72,6 +74,7 @@ class Plugin:
     executors: tuple[str, ...] = ()
     shards: tuple[str, ...] = ()
     stores: tuple[str, ...] = ()
+    pythons: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
     graphs: tuple[str, ...] = ()
     differences: tuple[str, ...] = ()

@@ -24,8 +24,8 @@ from harness.core.outcome import Outcome
 from harness.core.program import isolated, signal_name
 from harness.core.received import DamagedError
 from harness.core.runtime import Runtime
-from harness.engine.environments import python_of
 from harness.engine.host import last_words
+from harness.engine.pythons import python_of
 from harness.plugins.elsewhere import agent
 from harness.plugins.elsewhere.frames import Had, Hello, Line, read_frame
 from harness.runtimes.driving import Driving, Show, Values

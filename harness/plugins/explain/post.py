@@ -21,7 +21,8 @@ from harness.core.private import without_paths
 from harness.core.program import ProgramEnd, ended
 from harness.core.runtime import Runtime, runtime
 from harness.engine.engine import Engine
-from harness.engine.environments import installed_versions, python_of
+from harness.engine.environments import installed_versions
+from harness.engine.pythons import python_of
 from harness.engine.store import Store
 from harness.plugins.explain.excerpt import Excerpt, Redraw, redrawn, run_excerpt
 from harness.plugins.explain.excerpts import Around

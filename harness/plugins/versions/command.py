@@ -55,9 +55,9 @@ def versions(  # one option each
     from harness.core.runtime import runtime
     from harness.core.settings import Settings, near
     from harness.core.waiting import awaited
-    from harness.engine.environments import available
     from harness.engine.executors import executor_on
     from harness.engine.run import engine_of
+    from harness.plugins.versions.environments import available
     from harness.plugins.versions.result import (
         VersionResult,
         bisected,
@@ -119,7 +119,7 @@ def between(
         SpecError: A limit is not among the versions, or they are exchanged.
 
     """
-    from harness.engine.environments import no_version
+    from harness.plugins.versions.environments import no_version
 
     for given in filter(None, (oldest, newest)):
         if given not in there:

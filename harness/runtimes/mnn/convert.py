@@ -28,7 +28,7 @@ from harness.core.onnx_header import Port
 from harness.core.outcome import Outcome
 from harness.core.probes import Probe
 from harness.core.program import ended, signal_name
-from harness.engine.environments import python_of
+from harness.engine.pythons import python_of
 from harness.runtimes.graph.onnx_graph import origin_of
 from harness.runtimes.mnn import MODEL, RUNTIME, WEIGHTS, file
 

@@ -20,7 +20,7 @@ import numpy as np
 from harness.core.case import Device
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
-from harness.engine.environments import in_order
+from harness.engine.pythons import in_order
 from harness.measure.align import MATMUL
 from harness.runtimes.driving import Values, drive
 from harness.runtimes.graph.cuts import grouped

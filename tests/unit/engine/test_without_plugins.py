@@ -8,11 +8,12 @@ from harness.core.case import Device, Target
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.runtime import runtime
+from harness.engine.pythons import python_of
 from harness.runtimes.driving import drive
 from harness.runtimes.session import open_session
-from tests.places import DIGITS
+from tests.unit.suite.pipelines import UNET
 
-SUITE = ("--suite", str(DIGITS))
+TOLERANCES = '[onnxruntime.fp32]\noutputs = "standard"\nlayers = "standard"\n'
 
 
 @pytest.fixture(autouse=True)
@@ -20,18 +21,20 @@ def no_plugins(monkeypatch, tmp_path):
     monkeypatch.setattr(plugins, "_plugins", tuple)
     monkeypatch.setenv("PARITY_STORE", str(tmp_path / "store"))
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "parity.toml").write_text(f"{UNET}[backend.onnxruntime]\n")
+    (tmp_path / "tolerances.toml").write_text(TOLERANCES)
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         pytest.param(
-            ("run", "--on", "ray", *SUITE),
+            ("run", "--on", "ray"),
             "--on ray needs a plug-in that runs cases on other machines",
             id="cluster",
         ),
         pytest.param(
-            ("run", "--shard", "1/2", *SUITE),
+            ("run", "--shard", "1/2"),
             "the shard '1/2' needs a plug-in that divides cases among machines",
             id="shard",
         ),
@@ -70,3 +73,10 @@ def test_a_session_of_a_target_is_not_driven_here(tmp_path):
     """Its values would pass for the target's."""
     with pytest.raises(StageError, match="'phone' cannot be reached"):
         drive(runtime("mnn"), PHONE, [tmp_path / "model.mnn"])
+
+
+def test_a_version_that_nothing_installs_is_absent():
+    with pytest.raises(StageError, match=r"MNN 3.4.1 needs a plug-in") as refused:
+        python_of(runtime("mnn"), "3.4.1")
+
+    assert refused.value.outcome is Outcome.ABSENT

@@ -12,10 +12,11 @@ from harness.core.errors import ParityError, SpecError, StageError
 from harness.core.outcome import Outcome
 from harness.core.runtime import Runtime, runtime
 from harness.engine.artifacts import Artifacts, native_converter
-from harness.engine.environments import available, no_version, python_of
+from harness.engine.pythons import python_of
 from harness.engine.run import open_store
 from harness.engine.worker_pool import WorkerPool
 from harness.plugins.start.doctor.examine import Finding, Status
+from harness.plugins.versions.environments import available, no_version
 from harness.runtimes.session import open_session
 from harness.suite.suite import Suite
 
