@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness.core.case import Component, ExportSettings, Sample
 from harness.core.entry import Entry
-from harness.core.pipeline import PipelineRun
+from harness.plugins.pipelines.case import PipelineRun
 
 _OFF = 1e-4
 """A value that differs by more was not rounded."""
@@ -81,11 +81,11 @@ def bare_drawings(given: PipelineRun, *, all_of_them: bool) -> None:
     """Draw what an end-to-end case draws, or the two pictures alone; keep nothing."""
     import torch
 
-    from harness.core.pipeline import DENOISING
-    from harness.runtimes.diffusion.draw import PipelineParts, assemble, draw
-    from harness.runtimes.diffusion.inputs import load_inputs
-    from harness.runtimes.diffusion.networks import Residents, SessionNetwork
-    from harness.runtimes.diffusion.reference import (
+    from harness.plugins.pipelines.case import DENOISING
+    from harness.plugins.pipelines.drawing.draw import PipelineParts, assemble, draw
+    from harness.plugins.pipelines.drawing.inputs import load_inputs
+    from harness.plugins.pipelines.drawing.networks import Residents, SessionNetwork
+    from harness.plugins.pipelines.drawing.reference import (
         Forcing,
         load_reference,
         torch_networks,

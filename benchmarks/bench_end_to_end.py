@@ -24,7 +24,6 @@ from pathlib import Path
 import figures
 from bare import bare_drawings
 
-from harness.core.pipeline import PipelineCase, PipelineRun
 from harness.core.runtime import runtime
 from harness.engine.artifacts import Artifacts, native_converter
 from harness.engine.engine import Engine
@@ -32,6 +31,8 @@ from harness.engine.host import Host
 from harness.engine.preload import preload
 from harness.engine.store import Store
 from harness.engine.worker_pool import WorkerPool, end_kept
+from harness.plugins.pipelines.case import PipelineCase, PipelineRun
+from harness.plugins.pipelines.stages import draw, role_file
 from harness.suite.schema import Limits
 from harness.suite.suite import load_suite
 
@@ -45,9 +46,9 @@ def staged(store: Store, chain: PipelineCase) -> PipelineRun:
     worker_pool = WorkerPool(TIMEOUT_S)
     try:
         artifacts = Artifacts(store, worker_pool, native_converter(None))
-        inputs, reference = artifacts.draw(chain.pipeline, chain.device)
+        inputs, reference = draw(artifacts, chain.pipeline, chain.device)
         role_files = tuple(
-            artifacts.role_file(case, role) for role, case in chain.roles if case
+            role_file(artifacts, case, role) for role, case in chain.roles if case
         )
     finally:
         worker_pool.close()

@@ -25,16 +25,17 @@ import figures
 from harness.core.case import Case, sample_groups
 from harness.core.memory import GIB, Need
 from harness.core.outcome import Outcome
-from harness.core.pipeline import PipelineCase
 from harness.engine import tasks
 from harness.engine.artifacts import Artifacts
 from harness.engine.deployed import Deployed
 from harness.engine.engine import Engine
 from harness.engine.export_files import PROBES
-from harness.engine.needs import pipeline_need
 from harness.engine.store import Store
 from harness.engine.worker import JobResult
 from harness.engine.worker_pool import WorkerPool
+from harness.plugins.pipelines.case import PipelineCase
+from harness.plugins.pipelines.needs import pipeline_need
+from harness.plugins.pipelines.stages import draw
 from harness.suite.schema import Limits
 from harness.suite.suite import Suite, load_suite
 
@@ -113,7 +114,7 @@ def drawn(chain: PipelineCase, root: Path) -> list[tuple[Need, int]]:
     """
     worker_pool = Watched(LIMIT_S, memory_gib=0)
     artifacts = Artifacts(Store(root=root), worker_pool, None)
-    artifacts.draw(chain.pipeline, chain.device)
+    draw(artifacts, chain.pipeline, chain.device)
     with Engine(artifacts.store, Limits(timeout_s=LIMIT_S, memory_gib=0)) as engine:
         record = engine.run(chain)
     need = pipeline_need(chain, artifacts.weights)

@@ -22,17 +22,18 @@ import numpy as np
 import torch
 
 from harness.core.case import Device
-from harness.core.pipeline import App, Sampling
 from harness.engine.engine import Engine
 from harness.engine.run import open_store
 from harness.engine.store import Store
 from harness.judge.distribution import Conclusion, results_of, verdict_of
+from harness.plugins.pipelines.case import App, Sampling
+from harness.plugins.pipelines.drawing import pairs as module
+from harness.plugins.pipelines.drawing.inputs import draw_inputs
+from harness.plugins.pipelines.drawing.networks import Residents, SessionNetwork
+from harness.plugins.pipelines.drawing.reference import PREDICTION, torch_networks
+from harness.plugins.pipelines.stages import role_file
 from harness.plugins.release.pairs import against
 from harness.plugins.release.thresholds import RMS_GROWTH
-from harness.runtimes.diffusion import pairs as module
-from harness.runtimes.diffusion.inputs import draw_inputs
-from harness.runtimes.diffusion.networks import Residents, SessionNetwork
-from harness.runtimes.diffusion.reference import PREDICTION, torch_networks
 from harness.suite.suite import load_suite
 
 DIGITS = Path(__file__).parents[1] / "fixtures" / "digits"
@@ -70,7 +71,7 @@ def deployed(suite, variant, store, residents):
     case = next(case for case in suite.pipeline_cases if case.id == name)
     with Engine(open_store(store), suite.limits) as engine:
         files = [
-            engine._artifacts.role_file(one, role) for role, one in case.roles if one
+            role_file(engine._artifacts, one, role) for role, one in case.roles if one
         ]
     return {file.role: SessionNetwork(file, residents) for file in files}
 

@@ -20,9 +20,9 @@ from typing import TextIO, cast
 import pytest
 
 from harness.commands.progress import Course, ProgressLines, moves
+from harness.core.end_to_end import MIXED, Tested
 from harness.core.errors import ParityError, SpecError
 from harness.core.outcome import CANNOT_TELL
-from harness.core.pipeline import MIXED, Tested
 from harness.core.plugins import needed
 from harness.core.private import from_tilde
 from harness.core.record import WHATS, Key

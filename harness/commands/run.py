@@ -22,8 +22,8 @@ from harness.core.errors import ParityError
 from harness.core.shown import echo, print_lines, shown, styled
 
 if TYPE_CHECKING:
+    from harness.core.end_to_end import Tested
     from harness.core.memory import Need
-    from harness.core.pipeline import Tested
     from harness.core.settings import Settings
     from harness.suite.shards import ShardCases
     from harness.suite.suite import Suite

@@ -27,13 +27,7 @@ ONNX = "onnx"
 REFERENCE = "pytorch"
 """The backend that every other backend is compared with."""
 
-PROFILES = (
-    "realistic",
-    "unit-normal",
-    "low-variance",
-    "large-mean",
-    "boundary",
-)
+PROFILES = ("realistic", "unit-normal", "low-variance", "large-mean", "boundary")
 """Ways to draw a sample's inputs."""
 
 GIVEN = "given"
@@ -522,6 +516,11 @@ class Case:
     def targets(self) -> tuple[str, ...]:
         """Names of the targets that the case runs on; empty for one that runs here."""
         return () if self.device.target is None else (self.device.target.name,)
+
+    @property
+    def parts(self) -> tuple[Case, ...]:
+        """The case of each deployed file that it runs: the case itself."""
+        return (self,)
 
     @property
     def whats(self) -> tuple[str, ...]:

@@ -25,6 +25,8 @@ class Plugin:
     Attributes:
         baselines: Functions of the name of a baseline and the folder of runs. Each
             returns the path of the baseline; `ParityError` says that there is none.
+        cases: Readers of the tables ``[pipeline.NAME]`` of a suite, each a
+            `harness.suite.end_to_end.Reader`.
         commands: `click` commands of `parity`.
         checks: Functions of a `CaseRecord`. Each returns None, or one sentence that
             says what is wrong. The outputs of the case then fail with the outcome
@@ -37,16 +39,19 @@ class Plugin:
         sections: Functions of a run's `RunFacts` that yield sections of its page.
         sessions: Functions of an `Opening` of a deployed file on a target. Each returns
             a context manager that gives the `Session`, or None for another's target.
+        preload: Modules that the process of PyTorch imports before its first job.
 
     """
 
     baselines: tuple[str, ...] = ()
+    cases: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
     reports: tuple[str, ...] = ()
     sections: tuple[str, ...] = ()
     sessions: tuple[str, ...] = ()
+    preload: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +124,17 @@ def needed(kind: str) -> Callable[..., Any]:
             return one.function
     msg = f"no plug-in here adds {kind}; leave this out, or install one that adds them."
     raise SpecError(msg)
+
+
+def declared(kind: str) -> tuple[str, ...]:
+    """Return the names that the installed plug-ins declare of a kind.
+
+    Args:
+        kind: A field of `Plugin`.
+
+    """
+    plugins = (plugin for _, plugin, _ in _plugins() if plugin is not None)
+    return tuple(name for plugin in plugins for name in getattr(plugin, kind))
 
 
 @functools.cache

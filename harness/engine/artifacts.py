@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -17,7 +17,6 @@ from msgspec import msgpack
 from harness.core.case import (
     Case,
     Component,
-    Device,
     Group,
     Sample,
     sample_groups,
@@ -28,7 +27,6 @@ from harness.core.entry import Entry
 from harness.core.errors import ParityError, SpecError, StageError, StoreError
 from harness.core.memory import Need
 from harness.core.outcome import Outcome
-from harness.core.pipeline import Pipeline, PipelineCase, RoleFile
 from harness.core.received import DamagedError, in_a_clause, read_bytes
 from harness.core.record import SELF, Row
 from harness.core.record_form import from_columns
@@ -38,7 +36,6 @@ from harness.engine import export_files, keys, tasks
 from harness.engine.deployed import Deployed, Reading
 from harness.engine.excerpt import Redraw, Spot
 from harness.engine.imports import Imports
-from harness.engine.needs import drawing_need
 from harness.engine.stage import Stage, lost
 from harness.engine.store import Store
 from harness.engine.worker_pool import WorkerPool, add_seconds
@@ -141,39 +138,6 @@ class Artifacts:
                 self._prepare(case, (replace(group, samples=()),))
         return self.graph(case, group)
 
-    def draw(self, pipeline: Pipeline, device: Device) -> tuple[Entry, Entry]:
-        """Return a pipeline's inputs and PyTorch's drawing; make missing ones."""
-        drawn = keys.drawing_inputs(pipeline)
-        with self.worker_pool.one_at_a_time(digest_value((drawn, asdict(device)))):
-            found = self._drawing(drawn, pipeline, device)
-            if found is None:
-                result = self.worker_pool.job(
-                    "torch",
-                    tasks.DRAW_REFERENCE,
-                    self.store.root,
-                    pipeline,
-                    device,
-                    self.worker_pool.memory_gib,
-                    subject=pipeline.name,
-                    label=f"{pipeline.name}: reference",
-                    failure=Outcome.REFERENCE,
-                    need=drawing_need(pipeline, self.weights),
-                )
-                add_seconds("reference", result.wall_ns / 1e9)
-                found = self._drawing(drawn, pipeline, device)
-        if found is None:
-            raise lost(pipeline.name)
-        return found
-
-    def _drawing(
-        self, drawn: Mapping[str, object], pipeline: Pipeline, device: Device
-    ) -> tuple[Entry, Entry] | None:
-        inputs = tasks.DRAWING_INPUTS.find(self.store, drawn)
-        if inputs is None:
-            return None
-        reference = tasks.DRAWING.find(self.store, pipeline, inputs, device)
-        return None if reference is None else (inputs, reference)
-
     def deployed(
         self,
         case: Case,
@@ -212,18 +176,6 @@ class Artifacts:
             need=partial(self.need, case, host, case.samples),
         )
         return entry, declared.model
-
-    def role_file(self, case: Case, role: str) -> RoleFile:
-        """Return a case's deployed file for a role of a pipeline; make missing ones."""
-        artifact, model = self.deploy(case, self.export(case))
-        return RoleFile(
-            role=role,
-            component=case.component,
-            backend=case.backend,
-            device=case.device,
-            artifact=artifact,
-            model=model,
-        )
 
     def _calibration(self, case: Case, onnx: Entry) -> tuple[Entry, ...]:
         """Return the inputs that a case's variant is calibrated with, if it is."""
@@ -354,33 +306,9 @@ class Artifacts:
                     add_seconds("self", result.wall_ns / 1e9)
             for sample, of_sample in decides.items():
                 entry = self.found(tasks.SELF, *of_sample)
-                yield from _self_rows(name, entry, sample)
+                yield from self_rows_of(name, entry, sample)
 
-        return _each_self(case.within, rows)
-
-    def self_pictures(
-        self,
-        case: PipelineCase,
-        inputs: Entry,
-        reference: Entry,
-    ) -> tuple[Row, ...]:
-        """Return what `self_rows` returns, of a pipeline's pictures."""
-        device, pipeline = case.device, case.pipeline
-
-        def rows(name: str) -> Iterator[Row]:
-            dtype = SELF[name]
-            entry = self.make(
-                tasks.SELF_DRAWN,
-                *(pipeline, inputs, reference, device, dtype),
-                self.worker_pool.memory_gib,
-                decides=(pipeline, inputs, device, dtype, keys.processor(device)),
-                subject=pipeline.name,
-                label=f"{pipeline.name}: PyTorch's own {dtype}",
-                need=partial(drawing_need, pipeline, self.weights),
-            )
-            yield from _self_rows(name, entry)
-
-        return _each_self(case.within, rows)
+        return each_self(case.within, rows)
 
     def graph(self, case: Case, group: Group) -> Entry:
         """Return a graph that was made before.
@@ -467,7 +395,7 @@ class Artifacts:
         return _there(stage.kind, stage.find(self.store, *decides))
 
 
-def _each_self(
+def each_self(
     within: Iterable[str], rows: Callable[[str], Iterable[Row]]
 ) -> tuple[Row, ...]:
     """Return the rows of each name; a failure becomes a row that has the reason."""
@@ -480,7 +408,7 @@ def _each_self(
     return tuple(found)
 
 
-def _self_rows(name: str, entry: Entry, sample: str = "") -> Iterator[Row]:
+def self_rows_of(name: str, entry: Entry, sample: str = "") -> Iterator[Row]:
     """Yield an entry's rows; the entry of a component does not know its sample's id."""
     meta: Mapping[str, Any] = entry.meta
     samples = meta.get("samples") or [sample] * len(meta["probes"])

@@ -21,9 +21,9 @@ from typing import Any, cast
 
 from harness import __version__
 from harness.core.case import Case, Sample
+from harness.core.end_to_end import Tested
 from harness.core.errors import ParityError, StageError
 from harness.core.outcome import Outcome
-from harness.core.pipeline import Tested
 from harness.core.record import CaseRecord, Failure, Row
 from harness.core.settings import Settings
 from harness.core.waiting import awaited

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from harness.core.case import Case, Group, Sample, sample_groups, samples_of
 from harness.core.comparison import Comparison
+from harness.core.end_to_end import EndToEndCase, Tested
 from harness.core.entry import Entry
 from harness.core.errors import ParityError, SpecError, StageError, StoreError
 from harness.core.memory import Need
 from harness.core.outcome import Outcome
-from harness.core.pipeline import PipelineCase, PipelineRun, Tested
 from harness.core.record import LAYERS, READ, CaseRecord, Failure, Row
 from harness.core.rounding import Bits, Effects, Trials
-from harness.core.runtime import exact, onnx_runtime, runtime
+from harness.core.runtime import exact, onnx_runtime, resolve, runtime
 from harness.core.waiting import awaited
 from harness.engine import export_files, keys, tasks
 from harness.engine.artifacts import Artifacts, native_converter
@@ -33,7 +33,6 @@ from harness.engine.excerpt import Excerpt, Redraw, Spot, excerpt_of
 from harness.engine.groups import Begun, together
 from harness.engine.kept import kept, seen
 from harness.engine.made_of import made_of
-from harness.engine.needs import pipeline_need
 from harness.engine.store import Store
 from harness.engine.worker import JobResult
 from harness.engine.worker_pool import Progress, WorkerPool, timed
@@ -84,6 +83,11 @@ class Engine(AbstractContextManager["Engine"]):
         self._pool = ThreadPoolExecutor(
             max_workers=limits.jobs, thread_name_prefix="parity"
         )
+
+    @property
+    def artifacts(self) -> Artifacts:
+        """What makes and finds the artifacts of its cases."""
+        return self._artifacts
 
     def close(self) -> None:
         """Drop waiting cases and end running ones. A few idle hosts are kept."""
@@ -148,8 +152,8 @@ class Engine(AbstractContextManager["Engine"]):
         """
         with timed() as seconds, suppress(ParityError):
             first = self._artifacts.known(first)
-            if isinstance(first, PipelineCase):
-                self._artifacts.draw(first.pipeline, first.device)
+            if isinstance(first, EndToEndCase):
+                resolve(first.prepare)(self._artifacts, first)
             else:
                 cases = [first, *(one for one in others if isinstance(one, Case))]
                 self._artifacts.prepare(first, samples_of(cases))
@@ -179,8 +183,8 @@ class Engine(AbstractContextManager["Engine"]):
 
     def run(self, case: Tested) -> CaseRecord:
         """Run one case through all stages and return its record."""
-        if isinstance(case, PipelineCase):
-            return _recorded(case, partial(self._run_pipeline, case))
+        if isinstance(case, EndToEndCase):
+            return _recorded(case, partial(self._run_end_to_end, case))
         return _recorded(case, partial(self._run, case))
 
     def _run(self, case: Case) -> Fields:
@@ -343,11 +347,6 @@ class Engine(AbstractContextManager["Engine"]):
         )
         return cast("tuple[Loss, ...]", result.value)
 
-    def drawing(self, case: PipelineCase) -> tuple[Entry, Entry]:
-        """Return a pipeline's inputs and PyTorch's drawing; make missing ones."""
-        case = self._artifacts.known(case)
-        return self._artifacts.draw(case.pipeline, case.device)
-
     def excerpt(self, case: Case, sample: Sample, spot: Spot) -> Excerpt:
         """Return the excerpt around one value of a case's graph, as a separate case.
 
@@ -425,42 +424,14 @@ class Engine(AbstractContextManager["Engine"]):
         ids = [one.id for one in case.samples]
         samples = [*zip(ids, drawn, strict=True)]
         inputs = [(name, keys.contents(entry)) for name, entry in samples]
-        given, values = self._trials(case, trials, only), {"inputs": inputs}
+        given, values = self.trials(case, trials, only), {"inputs": inputs}
         need = self._artifacts.need(case, "torch", case.samples)
         return self._artifacts.effects(
             tasks.OUTPUT_EFFECTS, given, values, samples, need=need
         )
 
-    def drawing_effects(
-        self,
-        drawing: PipelineCase,
-        role: str,
-        trials: Sequence[Bits],
-        only: Sequence[int] = (),
-    ) -> Effects:
-        """Return the effects of rounded weights on a pipeline's latents and pictures.
-
-        The pipeline has the runtime's float32 file in `role`. Each trial rounds some
-        of its layers. `only` has the numbers of the prompts to draw, one picture each;
-        it is empty for all.
-        """
-        drawing = self._artifacts.known(drawing)
-        case = dict(drawing.roles)[role]
-        assert case is not None  # noqa: S101  # as above
-        pipeline = drawing.pipeline
-        inputs, _ = self.drawing(drawing)
-        drawn = tasks.DRAWING.key(pipeline, inputs, drawing.device)
-        rest = (pipeline, role, inputs, self._worker_pool.memory_gib)
-        need = pipeline_need(drawing, self._artifacts.weights)
-        given = self._trials(case, trials, only)
-        values = {"drawing": drawn, "role": role}
-        return self._artifacts.effects(
-            tasks.DRAWING_EFFECTS, given, values, *rest, need=need
-        )
-
-    def _trials(
-        self, case: Case, trials: Sequence[Bits], only: Sequence[int]
-    ) -> Trials:
+    def trials(self, case: Case, trials: Sequence[Bits], only: Sequence[int]) -> Trials:
+        """Return what the task of a stage of effects is given."""
         artifact, model = self.file(case)
         return Trials(
             backend=case.backend,
@@ -503,48 +474,10 @@ class Engine(AbstractContextManager["Engine"]):
         reading = readings[group.samples.index(sample)]
         return replace(case, samples=(sample,)), graph, reading
 
-    def _run_pipeline(self, pipeline_case: PipelineCase) -> Fields:
-        pipeline_case = self._artifacts.known(pipeline_case)
-        pipeline = pipeline_case.pipeline
-        inputs, reference = self._artifacts.draw(pipeline, pipeline_case.device)
-        role_files = tuple(
-            self._artifacts.role_file(case, role)
-            for role, case in pipeline_case.roles
-            if case is not None
-        )
-        folder = self._pictures or self.store.root / "pictures"
-        result = self._worker_pool.job(
-            "torch",
-            tasks.RUN_PIPELINE,
-            PipelineRun(
-                case=pipeline_case.id,
-                pipeline=pipeline,
-                role_files=role_files,
-                inputs=inputs,
-                reference=reference,
-                device=pipeline_case.device,
-                folder=folder / pipeline_case.id.replace("/", "+"),
-                store=self.store.root,
-                limit_gib=self._worker_pool.memory_gib,
-            ),
-            subject=pipeline_case.id,
-            label=pipeline_case.id,
-            failure=Outcome.RUN,
-            need=pipeline_need(pipeline_case, self._artifacts.weights),
-            on_target=bool(pipeline_case.targets),
-        )
-        ran_on = [(file.backend, file.device) for file in role_files]
-        fields = seen(result, pipeline_case.id, ran_on)
-        fields["rows"] += self._artifacts.self_pictures(
-            pipeline_case, inputs, reference
-        )
-        return {
-            **fields,
-            "inputs": {"": keys.drawing_question(pipeline)},
-            "made_of": made_of(pipeline.components),
-            "pipeline": {"roles": pipeline_case.asked, **fields["pipeline"]},
-            "artifacts": {file.role: file.artifact.summary for file in role_files},
-        }
+    def _run_end_to_end(self, case: EndToEndCase) -> Fields:
+        pictures = self._pictures or self.store.root / "pictures"
+        fields = resolve(case.run)(self._artifacts, case, pictures)
+        return cast("Fields", fields)
 
 
 def _contract_of(case: Case, file: Deployed) -> tuple[object, ...]:
@@ -562,7 +495,7 @@ def _recorded(case: Tested, measure: Callable[[], Fields]) -> CaseRecord:
             fields = {**measure(), "took_s": seconds}
     except ParityError as error:
         # A pipeline reads its picture or prompt when it draws, not at the export.
-        drawn = isinstance(case, PipelineCase)
+        drawn = isinstance(case, EndToEndCase)
         outcome, log = Outcome.REFERENCE if drawn else Outcome.EXPORT, ""
         if isinstance(error, StageError):
             outcome, log = error.outcome, error.log

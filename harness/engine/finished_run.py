@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol, TypeVar
 
+from harness.core.end_to_end import PAIRS
 from harness.core.errors import SuiteError
-from harness.core.pipeline import PAIRS
 from harness.core.received import DamagedError, decode, read_bytes
 from harness.core.record import (
     Benchmark,

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final
 
 from harness.core.case import Case, Sample, sample_groups, samples_of
 from harness.core.digest import digest_value
+from harness.core.end_to_end import Tested
 from harness.core.errors import ParityError
-from harness.core.pipeline import PipelineCase, Tested
 from harness.core.record import CaseRecord, added
-from harness.engine.needs import TaskStep, file_cases, gpus_of
+from harness.engine.needs import TaskStep, gpus_of
 from harness.suite.forecast import known_weights
 
 if TYPE_CHECKING:
@@ -85,11 +85,11 @@ def groups_of(begun: Iterable[Begun]) -> Iterator[CaseGroup]:
     pipelines: list[CaseGroup] = []
     for some in together(begun):
         group = CaseGroup(cases=tuple(case for case, _ in some), begun=some)
-        is_pipeline = isinstance(group.cases[0], PipelineCase)
-        (pipelines if is_pipeline else components).append(group)
+        is_component = isinstance(group.cases[0], Case)
+        (components if is_component else pipelines).append(group)
     lacking: dict[str, CaseGroup] = {}
     for group in pipelines:
-        for role in (one for case in group.cases for one in file_cases(case)):
+        for role in (part for case in group.cases for part in case.parts):
             (first, *_) = graphs_of(role, role.samples)
             group.waits |= {first}
             if first not in lacking:
@@ -117,7 +117,7 @@ def largest_first(groups: Iterable[CaseGroup]) -> list[CaseGroup]:
 
 def _weights(group: CaseGroup) -> int:
     """Return the bytes of weights that the cases of a group load, one after another."""
-    some = [file.component for file in file_cases(group.cases[0])]
+    some = [part.component for part in group.cases[0].parts]
     total = 0
     with suppress(ParityError):  # the case itself reports a damaged checkpoint
         total = sum(known_weights(component) for component in some)

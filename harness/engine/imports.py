@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from harness.core.case import Case, Component, Sample
 from harness.core.digest import digest_file, digest_value
+from harness.core.end_to_end import EndToEndCase, Tested
 from harness.core.errors import ParityError
 from harness.core.memory import Need
 from harness.core.outcome import Outcome
-from harness.core.pipeline import PipelineCase, Tested
 from harness.engine.own_code import own_code
 from harness.engine.stage import Stage
 from harness.engine.store import Store
@@ -68,13 +68,9 @@ class Imports:
 
         The keys of all that is made of it depend on that code.
         """
-        if isinstance(case, PipelineCase):
-            components = tuple(
-                self._with_code(one, lambda: None) for one in case.pipeline.components
-            )
-            roles = tuple((role, one and self.known(one)) for role, one in case.roles)
-            pipeline = replace(case.pipeline, components=components)
-            return cast("TestedT", replace(case, pipeline=pipeline, roles=roles))
+        if isinstance(case, EndToEndCase):
+            of_component = partial(self._with_code, need=lambda: None)
+            return case.with_code(of_component, self.known)
         need = partial(self.need, case, "torch", case.samples)
         component = self._with_code(case.component, need)
         return cast("TestedT", replace(case, component=component))

@@ -35,7 +35,6 @@ from harness.core.digest import digest_file, digest_tree, digest_value
 from harness.core.entry import Entry
 from harness.core.environment import environment, installed
 from harness.core.foreign_files import weight_files
-from harness.core.pipeline import T5_TOKENS, Pipeline
 from harness.core.rounding import Trials
 from harness.core.runtime import Runtime, onnx_runtime, runtime, runtimes
 from harness.core.settings import RUNS
@@ -43,7 +42,6 @@ from harness.engine.deployed import Reading
 from harness.engine.excerpt import Redraw, Spot
 from harness.engine.own_code import own_code
 from harness.recipes import RECIPES, weight_folders
-from harness.recipes.checkpoint import read_index
 from harness.recipes.lora import files_of
 
 HOME = Path(__file__).parents[1].resolve()
@@ -101,10 +99,6 @@ CONVERTED = (
 ANSWERED = (
     *("measure", "runtimes/candidate", "runtimes/graph"),
     *(*_RULES, *_SESSIONS),
-)
-PICTURES = (
-    *("measure", "recipes", "runtimes/diffusion", "runtimes/pytorch"),
-    "suite/families.py",
 )
 
 
@@ -251,21 +245,6 @@ def _(argument: Component) -> object:
     return settings
 
 
-@part.register
-def _(argument: Pipeline) -> object:
-    """A pipeline is all that decides PyTorch's pictures but its inputs."""
-    return {
-        "components": [part(component) for component in argument.components],
-        "index": read_index(argument.source),
-        # The inputs hold the ids of each text once, and not which picture has them.
-        "texts": [*argument.texts, argument.negative_prompt],
-        **_sampling(argument),
-        "control": asdict(argument.control),
-        "t5_tokens": argument.t5_tokens,
-        "vae_tiling": argument.vae_tiling,
-    }
-
-
 def whole(component: Component) -> dict[str, object]:
     """Return what decides drawn inputs: a recipe may read all of its checkpoint."""
     suffixes = _suffixes(component.recipe)
@@ -311,42 +290,6 @@ def _digests(folder: Path, names: tuple[str, ...], _changed: tuple[int, ...]) ->
     return digest_value({name: digest_file(folder / name) for name in names})
 
 
-def drawing_inputs(pipeline: Pipeline) -> dict[str, object]:
-    """Return what decides a pipeline's token ids, noise and picture."""
-    image, mask, source = pipeline.image, pipeline.mask, pipeline.source
-    folders = tuple(
-        name
-        for name in ("tokenizer", "tokenizer_2", "vae", "unet", "transformer")
-        if (source.path / name).is_dir()
-    )
-    configs = [source.path / role / "config.json" for role in pipeline.encoders]
-    return {
-        "checkpoint": checkpoint_digest(source, folders),
-        "kind": pipeline.kind,
-        "encoders": pipeline.encoders,
-        "read_by": [digest_file(config) for config in configs if config.is_file()],
-        "texts": [*pipeline.texts, pipeline.negative_prompt],
-        "steps": pipeline.steps,
-        "seed": pipeline.seed,
-        "size": [pipeline.height, pipeline.width],
-        "image": digest_file(image) if image else "",
-        "mask": digest_file(mask) if mask else "",
-        "control": asdict(pipeline.control),
-    }
-
-
-def _sampling(pipeline: Pipeline) -> dict[str, object]:
-    # A checkpoint without one is drawn with a scheduler that its family has.
-    told = (pipeline.source.path / "scheduler").is_dir()
-    return {
-        "scheduler": checkpoint_digest(pipeline.source, ("scheduler",)) if told else "",
-        "sampling": asdict(pipeline.sampling),
-        "guidance_scale": pipeline.guidance_scale,
-        "eta": pipeline.eta,
-        "strength": pipeline.strength,
-    }
-
-
 def question(component: Component, sample: Sample) -> str:
     """Return a digest of the task of every runtime: weights and one sample.
 
@@ -361,24 +304,6 @@ def question(component: Component, sample: Sample) -> str:
             "sample": drawn | {"label": sample.label, "knobs": sample.knobs},
             # Left out when empty, so that a baseline without options keeps its digests.
             **({"options": dict(component.options)} if component.options else {}),
-        }
-    )
-
-
-def drawing_question(pipeline: Pipeline) -> str:
-    """Return a digest of a pipeline's task: its inputs and its weights."""
-    inputs = drawing_inputs(pipeline)
-    # The weights of the encoders, below, have their configuration too.
-    del inputs["read_by"]
-    tokens = pipeline.t5_tokens
-    return digest_value(
-        {
-            "inputs": inputs,
-            "checkpoints": [weights_digest(one) for one in pipeline.components],
-            **_sampling(pipeline),
-            # Left out where they are the default, for the same reason.
-            **({"vae_tiling": True} if pipeline.vae_tiling else {}),
-            **({"t5_tokens": tokens} if tokens != T5_TOKENS else {}),
         }
     )
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
+from harness.core import plugins
 from harness.core.case import AT
 from harness.core.runtime import runtime
 from harness.suite.forecast import CONVERT
 
 # A job is a fork, so the next job does not have what it imports. What most jobs import
-# is imported here: networks of diffusers (by `diffusion.worker`) and of transformers,
+# is imported here: networks of diffusers (by a plug-in) and of transformers,
 # and what the exporter needs.
 _PYTORCH: Final = (
     "harness.runtimes.pytorch.prepare",
-    "harness.runtimes.diffusion.worker",
     "transformers",
     "onnxscript",
     # The comparison is not compiled here: an export does not wait for it. The runtime's
@@ -33,7 +33,7 @@ def preload(host: str) -> tuple[str, ...]:
 
     """
     if host == "torch":
-        return _PYTORCH
+        return (*_PYTORCH, *plugins.declared("preload"))
     if host.startswith(CONVERT):
         return (*_CONVERTS, *runtime(host.removeprefix(CONVERT)).preload)
     name, at, _ = host.partition(AT)

@@ -18,10 +18,10 @@ from pathlib import Path
 from msgspec import structs
 
 from harness.core.case import Case, Sample
+from harness.core.end_to_end import EndToEndCase, Tested
 from harness.core.errors import ParityError
 from harness.core.outcome import Outcome
 from harness.core.permissions import is_private
-from harness.core.pipeline import PipelineCase, Tested
 from harness.core.private import with_tilde
 from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Failure
 from harness.core.runtime import runtime
@@ -159,7 +159,7 @@ class Run(AbstractContextManager["Run"]):
         If outputs diverge at sizes at which no layers were compared, and only there,
         the layers of the first such sample are added as well.
         """
-        if isinstance(case, PipelineCase) or record.failure or LAYERS not in case.whats:
+        if not isinstance(case, Case) or record.failure or LAYERS not in case.whats:
             return record
         verdict = self.judge.check(record, LAYERS)
         wanted = self.settings.isolate or not verdict.outcome.passed
@@ -291,13 +291,16 @@ def within_limit(store: Store) -> list[Line]:
 
 def header(suite: Suite, cases: Collection[Tested], store: Store) -> str:
     """Return the lines that say what is going to run, and what a table leaves out."""
-    pipeline_cases = [case for case in cases if isinstance(case, PipelineCase)]
-    parts = [case for case in cases if not isinstance(case, PipelineCase)]
+    parts = [case for case in cases if isinstance(case, Case)]
+    end_to_end = [case for case in cases if isinstance(case, EndToEndCase)]
+    wholes: dict[str, set[str]] = {}
+    for case in end_to_end:
+        wholes.setdefault(case.noun, set()).add(case.subject)
     sides = {
         "component": {case.subject for case in parts},
-        "pipeline": {case.subject for case in pipeline_cases},
+        **wholes,
         "backend": {name for case in cases for name in case.runtimes},
-        "variant": {case.how for case in parts or pipeline_cases},
+        "variant": {case.how for case in parts or end_to_end},
     }
     size = stored_bytes(store.entries()) / 2**20
     matrix = ", ".join(

@@ -161,46 +161,8 @@ RUN_CANDIDATE: Final = "harness.runtimes.candidate.candidate:run_candidate"
 RUN_ISOLATED: Final = "harness.runtimes.candidate.operators:run_isolated"
 """Runs operators on the reference's own inputs (the runtime's own host)."""
 
-DRAWING_INPUTS: Final = Stage(
-    kind="drawing-inputs",
-    takes=("pipeline",),
-    code=keys.PICTURES,
-    tools=(*keys.DRAWING_TOOLS, *keys.OPENCV),
-    notes=("texts",),
-)
-"""A pipeline's token ids, noise and picture, of `keys.drawing_inputs`."""
-
-DRAWING: Final = Stage(
-    kind="drawing",
-    takes=("pipeline", "inputs", "device"),
-    code=keys.PICTURES,
-    tools=keys.DRAWING_TOOLS,
-)
-"""PyTorch's drawing of a pipeline."""
-
-DRAWN_PAIRS: Final = DRAWING.of(takes=(*DRAWING.takes, "yardstick"))
-"""PyTorch's pictures of a batch of pairs of prompt and seed."""
-
-DRAW_REFERENCE: Final = "harness.runtimes.diffusion.worker:draw_reference"
-"""Draws a pipeline with PyTorch alone (`torch`)."""
-
-SELF_DRAWN: Final = Stage(
-    kind="self",
-    takes=(*DRAWING.takes, "dtype", "processor"),
-    code=keys.PICTURES,
-    tools=keys.DRAWING_TOOLS,
-    task="harness.runtimes.diffusion.self_error:draw_self",
-    failure=Outcome.REFERENCE,
-    seconds="self",
-    notes=("samples", "probes", "rows"),
-)
-"""The errors of PyTorch's own pictures in a dtype."""
-
-RUN_PIPELINE: Final = "harness.runtimes.diffusion.worker:run_pipeline"
-"""Draws with deployed files in a pipeline and compares (`torch`)."""
-
 EFFECTS_FILE: Final = "effects.msgpack"
-"""File of an entry of `OUTPUT_EFFECTS` or `DRAWING_EFFECTS`: an `Effects`."""
+"""File of an entry of `OUTPUT_EFFECTS`: an `Effects`."""
 
 OUTPUT_EFFECTS: Final = Stage(
     kind="effects",
@@ -212,11 +174,6 @@ OUTPUT_EFFECTS: Final = Stage(
     files=(EFFECTS_FILE,),
 )
 """How far rounded weights of PyTorch's network move its outputs."""
-
-DRAWING_EFFECTS: Final = OUTPUT_EFFECTS.of(
-    task="harness.runtimes.diffusion.rounded:drawing_effects"
-)
-"""How far rounded weights of one role of a pipeline move its drawings."""
 
 
 def graph_of(

@@ -15,9 +15,9 @@ from itertools import takewhile
 
 from msgspec import structs
 
+from harness.core.end_to_end import IMAGE, MIXED, PAIRS
 from harness.core.errors import first_line
 from harness.core.outcome import Outcome
-from harness.core.pipeline import IMAGE, MIXED, PAIRS
 from harness.core.plugins import added
 from harness.core.record import (
     ISOLATED,

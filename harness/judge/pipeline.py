@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from harness.core.pipeline import IMAGE, MATTERS, PAIRS, AppSetting
+from harness.core.end_to_end import IMAGE, MATTERS, PAIRS, AppSetting
 from harness.core.record import CaseRecord, Row
 from harness.core.text import Line, in_floors, wrapped
 from harness.judge.distribution import all_claims

@@ -51,8 +51,8 @@ import msgspec
 from msgspec import structs
 
 from harness.core.case import AT, base_variant
+from harness.core.end_to_end import IMAGE, MIXED
 from harness.core.errors import SpecError, SuiteError
-from harness.core.pipeline import IMAGE, MIXED
 from harness.core.record import OUTPUTS, SELF
 from harness.core.runtime import runtimes
 from harness.core.text import count

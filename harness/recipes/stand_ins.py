@@ -10,8 +10,8 @@ from contextlib import suppress
 from typing import Final
 
 from harness.core.case import GIVEN, Component, Source, TensorSpec
+from harness.core.end_to_end import EndToEndCase, Tested
 from harness.core.errors import ParityError
-from harness.core.pipeline import INPAINT, Pipeline, PipelineCase, Tested
 from harness.recipes.checkpoint import clip_encoders, t5_folder, tokenizer_of
 from harness.recipes.text.encoder import is_encoder
 from harness.recipes.tokenizer import FILES
@@ -30,8 +30,8 @@ def stand_ins_of(case: Tested) -> tuple[str, ...]:
     There are none if a file of it is damaged, which a stage will report.
     """
     with suppress(ParityError):
-        if isinstance(case, PipelineCase):
-            return drawn_with(case.pipeline)
+        if isinstance(case, EndToEndCase):
+            return case.stand_ins
         return stand_ins(case.component)
     return ()
 
@@ -45,21 +45,6 @@ def stand_ins(component: Component) -> tuple[str, ...]:
     if _has_drawn_prompts(component):
         found.append(PROMPTS)
     if component.recipe in _NOISED and not has_scheduler(component.source):
-        found.append(SCHEDULER)
-    return tuple(found)
-
-
-def drawn_with(pipeline: Pipeline) -> tuple[str, ...]:
-    """Return the stand-ins for real inputs of a pipeline, in order."""
-    source, kind = pipeline.source, pipeline.kind
-    found = [WEIGHTS] if source.seed is not None else []
-    if lacks_tokenizer(source, pipeline.encoders):
-        found.append(PROMPTS)
-    if kind != "text2img" and pipeline.image is None:
-        found.append("hint" if kind == "controlnet" else "picture")
-    if kind == INPAINT and pipeline.mask is None:
-        found.append("mask")
-    if not has_scheduler(source):
         found.append(SCHEDULER)
     return tuple(found)
 

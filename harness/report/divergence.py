@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from harness.core.end_to_end import LATENTS
 from harness.core.outcome import Outcome
-from harness.core.pipeline import LATENTS
 from harness.core.record import LAYERS, OUTPUTS, WHATS, CaseRecord, Row
 from harness.core.text import INDENT, WIDTH, count, cut, few, in_floors, operator
 from harness.judge.case import CaseVerdict

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from harness.core.pipeline import IMAGE, SQUARED
+from harness.core.end_to_end import IMAGE, SQUARED
 from harness.core.record import CaseRecord, Row
 from harness.judge.distribution import READ
 from harness.judge.pipeline import CLEAN_DB, app_causes, attribution_of

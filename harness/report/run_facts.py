@@ -8,8 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from harness.core.end_to_end import IMAGE, LATENTS, MIXED, WHATS
 from harness.core.outcome import Outcome
-from harness.core.pipeline import IMAGE, LATENTS, MIXED, WHATS
 from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Key, labels
 from harness.core.settings import NextSteps
 from harness.core.text import Line, count

@@ -17,7 +17,7 @@ from harness.core.case import AT
 from harness.core.toml_schema import json_schema
 from harness.judge.known_gaps import GapsFile
 from harness.judge.policy import Stated, StatedOfComponent
-from harness.suite.schema import suite_schema
+from harness.suite.end_to_end import suite_schema
 
 
 def schemas() -> dict[str, str]:

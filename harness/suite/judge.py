@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from harness.core.case import GIVEN, Case
+from harness.core.end_to_end import PAIRS, Tested
 from harness.core.errors import SuiteError
-from harness.core.pipeline import PAIRS, PipelineCase
 from harness.core.record import CaseRecord
 from harness.core.settings import Settings
 from harness.core.toml_file import TomlFile
@@ -21,10 +21,9 @@ from harness.judge.tolerance import parse_changes
 from harness.suite.stale import refuse_stale
 
 if TYPE_CHECKING:
-    from harness.core.pipeline import Tested
     from harness.suite.suite import Suite
 
-OneCase = TypeVar("OneCase", bound=Case | PipelineCase)
+OneCase = TypeVar("OneCase", bound=Tested)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +106,7 @@ class Judge:
                 f"{case.subject} has no PyTorch model; state another bound."
             )
             raise SuiteError(msg)
-        return replace(case, within=within)
+        return replace(case, within=within)  # type: ignore[type-var]  # a dataclass too
 
     def check(self, record: CaseRecord, what: str) -> CaseVerdict:
         """Judge one check of a record."""
@@ -132,7 +131,4 @@ def _changed(policy: Policy, settings: Settings) -> Policy:
 
 def _made_of(case: Tested) -> tuple[str, ...]:
     """Return the built-in variants of a case's deployed files."""
-    role_files = (
-        [one for _, one in case.roles] if isinstance(case, PipelineCase) else [case]
-    )
-    return tuple(f"{one.backend}.{one.variant.kind}" for one in role_files if one)
+    return tuple(f"{part.backend}.{part.variant.kind}" for part in case.parts)

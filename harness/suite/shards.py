@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NotRequired, TypedDict
 
+from harness.core.case import Case
+from harness.core.end_to_end import Tested
 from harness.core.errors import SpecError, SuiteError
-from harness.core.pipeline import PipelineCase, Tested
 from harness.core.record import Key
 from harness.core.text import count
 from harness.suite.forecast import known_weights
@@ -21,12 +22,9 @@ _SHARD = re.compile(r"([1-9]\d*)/([1-9]\d*)")
 
 # Seconds of a case where no earlier run tells, fitted on a warm run of digits on two
 # cores. A case with 12 samples took 0.4 s with 0.7 MiB of weights, 0.7 s with 2.6,
-# 3.2 s with 10.8 and 3.7 s with 15.5. A text2img with 14.1 MiB took 3 s. A pair of it
-# took 0.03 to 0.24 of that time, in both runtimes, with a margin stated and bfloat16's.
+# 3.2 s with 10.8 and 3.7 s with 15.5.
 _CASE_S: Final = 0.1
 _SAMPLE_S_PER_MIB: Final = 0.022
-_SAMPLES_OF_PIPELINE: Final = 10
-_SAMPLES_OF_PAIR: Final = 1.5
 
 
 class ShardCases(TypedDict):
@@ -136,11 +134,6 @@ def divided(seconds: Mapping[Key, float], of: int) -> list[list[Key]]:
 
 def _forecast_s(case: Tested) -> float:
     """Return about how many seconds a case takes, by its weights and samples."""
-    if isinstance(case, PipelineCase):
-        cases = [one for _, one in case.roles if one is not None]
-        # A clear verdict draws fewer pairs; nobody knows ahead whether it is clear.
-        samples = _SAMPLES_OF_PIPELINE + _SAMPLES_OF_PAIR * case.pipeline.seeds
-    else:
-        cases, samples = [case], float(len(case.samples))
-    weights = sum(known_weights(one.component) for one in cases)
-    return _CASE_S + _SAMPLE_S_PER_MIB * samples * weights / 2**20
+    weights = sum(known_weights(part.component) for part in case.parts)
+    many = len(case.samples) if isinstance(case, Case) else case.samples_alike
+    return _CASE_S + _SAMPLE_S_PER_MIB * many * weights / 2**20

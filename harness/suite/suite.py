@@ -33,17 +33,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from harness.core.case import GIVEN, Case, Component, Device, ExportSettings, Source
+from harness.core.end_to_end import EndToEndCase, Tested
 from harness.core.errors import ParityError, SuiteError
-from harness.core.pipeline import PipelineCase, Tested
 from harness.core.runtime import formats
 from harness.core.settings import SUITE_FILE
 from harness.core.toml_file import TomlFile, did_you_mean
 from harness.core.toml_schema import read
 from harness.recipes import RECIPES, deployed_as, describe, discover
 from harness.suite import schema
+from harness.suite.end_to_end import end_to_end_cases, roles_of
 from harness.suite.extra_inputs import FILE as WORST_INPUTS
 from harness.suite.extra_inputs import with_worst
-from harness.suite.families import kinds_of
 from harness.suite.foreign import (
     as_foreign,
     check_given,
@@ -54,7 +54,6 @@ from harness.suite.foreign import (
     refuse_reference,
     source_of_file,
 )
-from harness.suite.pipelines import read_pipeline, with_calibration
 from harness.suite.shapes import check_fit, with_more_sizes
 from harness.suite.source import check_source, read_source
 from harness.suite.tables import (
@@ -105,7 +104,7 @@ class Suite:
     source: Source
     export: ExportSettings
     cases: tuple[Case, ...] = field(repr=False)
-    pipeline_cases: tuple[PipelineCase, ...] = field(repr=False)
+    pipeline_cases: tuple[EndToEndCase, ...] = field(repr=False)
     tolerances_path: Path
     gaps_path: Path
     limits: schema.Limits
@@ -197,7 +196,7 @@ def load_suite(path: Path) -> Suite:
     # table is more useful than one about the keys that are missing because of it.
     file = read(TomlFile.load(path).root, schema.SuiteFile)
     source = read_source(file)
-    roles = _roles(file, source)
+    roles = roles_of(file.pipeline, source)
     names = _component_names(file, source, roles)
     components = _components(file, names, source)
     # A suite that lists no components tests all that the checkpoint has.
@@ -240,12 +239,7 @@ def load_suite(path: Path) -> Suite:
         settings = read_export(_table(file, role), export, symbols_of(component))
         return replace(cases[0], component=component, export=settings, samples=())
 
-    pipeline_cases: list[PipelineCase] = []
-    for name, pipeline in file.pipeline.items():
-        if name in {*RECIPES, *(part.name for part in components)}:
-            text = f"{name!r} is a component, and ids must differ; take another name."
-            raise pipeline.error(text)
-        pipeline_cases += read_pipeline(name, pipeline, source, siblings, planned)
+    end_to_end = end_to_end_cases(file, source, siblings, planned, cases)
     tolerances, gaps = _files(file.files)
     return Suite(
         path=path,
@@ -253,7 +247,7 @@ def load_suite(path: Path) -> Suite:
         source=source,
         export=export,
         cases=tuple(cases),
-        pipeline_cases=with_calibration(pipeline_cases, cases, file.inputs),
+        pipeline_cases=end_to_end,
         tolerances_path=tolerances,
         gaps_path=gaps,
         limits=file.limits,
@@ -308,14 +302,6 @@ def _table(
     """Return ``[component.NAME]``; without it, an empty table at the place `where`."""
     empty = replace(file.place, data={}, at=where)
     return file.component.get(name) or read(empty, schema.ComponentTable)
-
-
-def _roles(file: schema.SuiteFile, source: Source) -> set[str]:
-    """Return the components of all pipelines, whether tested alone or not."""
-    # An unknown kind is refused where pipelines are read.
-    kinds = {table.kind or name for name, table in file.pipeline.items()}
-    family = kinds_of(source)
-    return {role for kind in kinds & family.keys() for role in family[kind]}
 
 
 def _component_names(

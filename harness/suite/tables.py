@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from itertools import cycle, islice, product
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from harness.core.case import (
     AT,
@@ -34,11 +34,9 @@ from harness.core.toml_file import did_you_mean
 from harness.core.toml_schema import Keys, read
 from harness.suite.schema import (
     BackendTable,
-    ComponentTable,
     ExportTable,
     InputsTable,
     OwnVariantTable,
-    PipelineTable,
     ShapesTable,
     SuiteFile,
 )
@@ -347,8 +345,19 @@ def target_of(name: str, command: tuple[str, ...] = (), trace: str = "") -> Targ
     return Target(name=name, command=command, trace=trace)
 
 
+class Choosing(Protocol):
+    """A table that may list variants."""
+
+    @property
+    def variants(self) -> tuple[str, ...] | None:
+        """The listed variants; None for all."""
+
+    def check_options(self, key: str, options: Collection[str]) -> None:
+        """Refuse a value of a key that is none of the options."""
+
+
 def chosen_of(
-    table: ComponentTable | PipelineTable,
+    table: Choosing,
     planned: Collection[Planned],
     component: str = "",
 ) -> list[Planned]:

@@ -9,9 +9,14 @@ from harness.core.case import Device
 from harness.engine.artifacts import Artifacts
 from harness.engine.store import Store
 from harness.engine.worker_pool import WorkerPool
-from harness.runtimes.diffusion.inputs import draw_inputs
-from harness.runtimes.diffusion.networks import Residents, SessionNetwork
-from harness.runtimes.diffusion.reference import load_reference, record, torch_networks
+from harness.plugins.pipelines.drawing.inputs import draw_inputs
+from harness.plugins.pipelines.drawing.networks import Residents, SessionNetwork
+from harness.plugins.pipelines.drawing.reference import (
+    load_reference,
+    record,
+    torch_networks,
+)
+from harness.plugins.pipelines.stages import role_file
 from harness.suite.suite import load_suite
 from tests.faults.digits import watched_digits
 from tests.faults.trials import Trials
@@ -78,7 +83,7 @@ def network_of(artifacts, residents):
     """Return a case's deployed file as a network."""
 
     return lambda case: SessionNetwork(
-        artifacts.role_file(case, case.component.name), residents
+        role_file(artifacts, case, case.component.name), residents
     )
 
 

@@ -14,11 +14,11 @@ from safetensors.numpy import load_file, save_file
 from harness.core.case import Source
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
-from harness.core.pipeline import App, Sampling
 from harness.core.settings import Settings
 from harness.engine.engine import record_of
 from harness.judge.pipeline import attribution_of, picture_words
-from harness.runtimes.diffusion.measure import measure
+from harness.plugins.pipelines.case import App, Sampling
+from harness.plugins.pipelines.drawing.measure import measure
 from harness.suite.judge import Judge
 
 pytestmark = pytest.mark.slow

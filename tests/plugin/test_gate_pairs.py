@@ -5,7 +5,7 @@ import statistics
 
 import pytest
 
-from harness.core.pipeline import PAIRS
+from harness.core.end_to_end import PAIRS
 from harness.measure.pictures import PEAK
 from tests.plugin.drawing import ONNXRUNTIME, write_drawing
 

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from harness.core.pipeline import IMAGE, PAIRS
+from harness.core.end_to_end import IMAGE, PAIRS
 from harness.engine.finished_run import load_report
 from tests.plugin.drawing import pipeline, write_drawing
 from tests.plugin.project import MAKING, PARITY, parity_without

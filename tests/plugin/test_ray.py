@@ -15,9 +15,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from harness.core.end_to_end import PAIRS
 from harness.core.entry import read_entry
 from harness.core.errors import ParityError
-from harness.core.pipeline import PAIRS
 from harness.engine.needs import Takes
 from harness.engine.ray_executor import RayExecutor, node_name
 from harness.engine.worker_pool import Progress, end_kept

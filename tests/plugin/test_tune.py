@@ -9,8 +9,8 @@ from multiprocessing import get_context
 
 import pytest
 
+from harness.core.end_to_end import MIXED
 from harness.core.outcome import Outcome
-from harness.core.pipeline import MIXED
 from harness.core.record import Failure
 from harness.core.settings import Settings
 from harness.engine.cluster import Place

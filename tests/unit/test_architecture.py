@@ -31,7 +31,7 @@ HOMES = {
             "recipes",
             "recipes.*",
             "runtimes.*",
-            "plugins.start.doctor.child",
+            *("plugins.start.doctor.child", "plugins.pipelines.drawing.*"),
         ),
         *("commands.explain.*", "plugins.tune.draws", "plugins.bench.*"),
         "plugins.plan.search",
@@ -44,7 +44,7 @@ HOMES = {
         *("recipes.*", "runtimes.pytorch.*", "runtimes.foreign.*"),
         *("runtimes.graph.check", "runtimes.graph.module_settings"),
         "runtimes.graph.weight_causes",
-        "runtimes.diffusion.*",
+        "plugins.pipelines.drawing.*",
         *("plugins.start.doctor.child", "plugins.bench.torch_module"),
     ),
     "onnx": (
@@ -56,13 +56,13 @@ HOMES = {
     "onnxscript": ("runtimes.pytorch.translation",),  # torch.onnx imports the rest
     "onnxruntime": ("runtimes.onnxruntime.*",),
     "MNN": ("runtimes.mnn.*",),
-    "cv2": ("runtimes.diffusion.hints", "measure.pictures"),
+    "cv2": ("plugins.pipelines.drawing.hints", "measure.pictures"),
     "skimage": ("measure.pictures",),
     "jinja2": ("plugins.page.*", "plugins.start.init.render"),
     "plotly": ("plugins.page.*", "plugins.bench.section", "plugins.plan.page"),
     "flip_evaluator": ("measure.pictures",),
-    "diffusers": ("recipes.*", "runtimes.diffusion.*"),
-    "transformers": ("recipes.*", "runtimes.diffusion.metrics"),
+    "diffusers": ("recipes.*", "plugins.pipelines.drawing.*"),
+    "transformers": ("recipes.*", "plugins.pipelines.drawing.metrics"),
 }
 
 # Here a framework is imported only inside the function that needs it: reading a suite,
@@ -75,6 +75,7 @@ LATE = (
 NOT_LATE = (
     *("recipes.inputs", "recipes.varied", "plugins.bench.torch_module"),
     *("plugins.tune.draws", "plugins.card.*", "plugins.elsewhere.*"),
+    "plugins.pipelines.drawing.*",
 )
 
 

@@ -7,10 +7,9 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
 
-from harness.core.case import Component
+from harness.core.case import Case, Component
 from harness.core.errors import ParityError
 from harness.core.outcome import Outcome
-from harness.core.pipeline import Pipeline, PipelineCase, RoleFile
 from harness.core.runtime import check_words
 from harness.engine.artifacts import Artifacts, native_converter
 from harness.engine.store import Store
@@ -24,6 +23,8 @@ from harness.plugins.bench.timing import (
     Timing,
     Turn,
 )
+from harness.plugins.pipelines.case import Pipeline, PipelineCase, RoleFile
+from harness.plugins.pipelines.stages import draw, role_file
 from harness.suite.schema import Limits
 
 if TYPE_CHECKING:
@@ -114,17 +115,18 @@ class Bench(AbstractContextManager["Bench"]):
         what: Component | Pipeline
         if isinstance(case, PipelineCase):
             what, plan_of = case.pipeline, plan.of_pipelines
-            inputs, _ = self._artifacts.draw(case.pipeline, case.device)
+            inputs, _ = draw(self._artifacts, case.pipeline, case.device)
             for role, own in case.roles:
                 if own is not None and not subject.is_eager:
-                    deployed.append(self._artifacts.role_file(own, role))
+                    deployed.append(role_file(self._artifacts, own, role))
         else:
+            assert isinstance(case, Case)  # noqa: S101  # as above
             case = replace(case, samples=case.samples[:1])
             what, plan_of = case.component, plan
             (reading,) = self._artifacts.prepare(case, case.samples).values()
             inputs = reading.inputs
             if not subject.is_eager:
-                deployed.append(self._artifacts.role_file(case, subject.runtime))
+                deployed.append(role_file(self._artifacts, case, subject.runtime))
         return Turn(
             id=subject.id,
             what=what,

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from harness.commands.progress import ProgressLines
+from harness.core.end_to_end import Tested
 from harness.core.environment import Environment, environment
 from harness.core.errors import ParityError
 from harness.core.outcome import CANNOT_TELL
-from harness.core.pipeline import Tested
 from harness.core.settings import Settings, near
 from harness.core.shown import echo, print_lines
 from harness.core.text import Line, count, cut, few, joined, wrapped

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from harness.core.comparison import Comparison
-from harness.core.pipeline import IMAGE
+from harness.core.end_to_end import IMAGE
 from harness.core.record import OUTPUTS, CaseRecord
 from harness.core.text import count
 from harness.plugins.page.charts import LAYOUT, LEAST, PALETTE, Chart, plain

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness.core.case import REFERENCE, Case, Component, Device
+from harness.core.end_to_end import MIXED, Tested
 from harness.core.entry import Entry
 from harness.core.environment import Environment
-from harness.core.pipeline import MIXED, Pipeline, PipelineCase, RoleFile, Tested
 from harness.core.text import count
 from harness.plugins.bench.ratio import Ratio, ratio_of
+from harness.plugins.pipelines.case import Pipeline, PipelineCase, RoleFile
 from harness.suite.suite import Suite
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Subject:
 
     """
 
-    case: Case | PipelineCase
+    case: Tested
     is_eager: bool = False
     build: str = ""
 
@@ -61,6 +62,7 @@ class Subject:
         if isinstance(case, PipelineCase):
             used = [one.device.threads for _, one in case.roles if one is not None]
             return replace(case.device, threads=max(used))
+        assert isinstance(case, Case)  # noqa: S101  # what is not a pipeline
         if self.is_eager:
             return replace(case.reference, threads=case.device.threads)
         return case.device
@@ -73,6 +75,7 @@ class Subject:
             pictures = count(len(pipeline.texts), "picture")
             size = f"{pipeline.width} × {pipeline.height}"
             return f"{pictures} of {size}, {count(pipeline.steps, 'step')}"
+        assert isinstance(self.case, Case)  # noqa: S101  # what is not a pipeline
         sample = self.case.samples[0]
         return " ".join(
             (sample.id, *(f"{name} {size}" for name, size in sample.shapes))
@@ -91,7 +94,7 @@ def timed_cases(suite: Suite, names: Collection[str]) -> list[Tested]:
     return [case for case in chosen if case.backend != MIXED]
 
 
-def subjects_of(cases: Iterable[Case | PipelineCase]) -> dict[str, list[Subject]]:
+def subjects_of(cases: Iterable[Tested]) -> dict[str, list[Subject]]:
     """Return the subjects of each component and pipeline, PyTorch first.
 
     What runs on a target is not timed: an emulator's time is no time of a phone, and

@@ -19,7 +19,6 @@ from harness.core.entry import check_artifact
 from harness.core.environment import core_count, installed
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
-from harness.core.pipeline import Pipeline, RoleFile
 from harness.engine.host import report_progress
 from harness.measure.trace import load_inputs
 from harness.plugins.bench.timing import (
@@ -30,12 +29,13 @@ from harness.plugins.bench.timing import (
     Round,
     Turn,
 )
+from harness.plugins.pipelines.case import Pipeline, RoleFile
 from harness.runtimes.session import Ran, Session, open_session
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from harness.runtimes.diffusion.inputs import PipelineInputs
+    from harness.plugins.pipelines.drawing.inputs import PipelineInputs
     from harness.runtimes.session import ClockedSession, Spent
 
 _TASKS = Path("/proc/self/task")
@@ -172,7 +172,7 @@ def _serve(run: Callable[[], object], caller: Caller) -> None:
 def _loading(turn: Turn) -> AbstractContextManager[Loaded]:
     """Return a context manager that loads a subject; read inputs and import before."""
     if isinstance(turn.what, Pipeline):
-        from harness.runtimes.diffusion import inputs
+        from harness.plugins.pipelines.drawing import inputs
 
         texts = [str(text) for text in turn.inputs.meta["texts"]]  # type: ignore[attr-defined]
         drawn = inputs.load_inputs(turn.inputs.path, texts)
@@ -214,9 +214,9 @@ def _assembled(
 
     Networks are loaded when first called, so loading is part of the first drawing.
     """
-    from harness.runtimes.diffusion.draw import app_parts, assemble, draw
-    from harness.runtimes.diffusion.networks import Residents, SessionNetwork
-    from harness.runtimes.diffusion.reference import torch_networks
+    from harness.plugins.pipelines.drawing.draw import app_parts, assemble, draw
+    from harness.plugins.pipelines.drawing.networks import Residents, SessionNetwork
+    from harness.plugins.pipelines.drawing.reference import torch_networks
     from harness.runtimes.pytorch.prepare import ask_device
 
     ask_device(turn.device)

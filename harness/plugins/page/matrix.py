@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from harness.core.end_to_end import MIXED
 from harness.core.outcome import Outcome
-from harness.core.pipeline import MIXED
 from harness.core.record import CaseRecord
 from harness.judge.case import is_loss
 from harness.plugins.page.table import share

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from harness.core.end_to_end import PAIRS
 from harness.core.outcome import Outcome
-from harness.core.pipeline import PAIRS
 from harness.core.record import CaseRecord, coverage_share
 from harness.core.text import count, few
 from harness.judge.contract import beside_notes, contract_notes

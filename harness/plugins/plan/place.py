@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness.core.case import Case, Sample, Variant
+from harness.core.end_to_end import IMAGE
 from harness.core.errors import ParityError, SuiteError
-from harness.core.pipeline import IMAGE, App, Pipeline, PipelineCase
 from harness.core.record import OUTPUTS, Row
 from harness.core.rounding import Bits, Effects
 from harness.core.runtime import EXACT, Mixed, runtime
@@ -24,6 +24,8 @@ from harness.judge.policy import Policy, Rule
 from harness.judge.tolerance import Tolerance
 from harness.judge.value import JudgedRow, Verdict, judge
 from harness.measure.metrics import METRIC
+from harness.plugins.pipelines.case import App, Pipeline, PipelineCase, pipelines_of
+from harness.plugins.pipelines.stages import drawing_effects
 from harness.plugins.plan.text import ALONE, FED_BACK, PICTURE
 from harness.report.pictures import PEAK
 from harness.suite.judge import Judge
@@ -243,7 +245,7 @@ class PlanSubject:
         if self.drawing is None:
             return self.engine.output_effects(self.searched, trials, only)
         drawing = self._with(self.case)
-        return self.engine.drawing_effects(drawing, self.role, trials, only)
+        return drawing_effects(self.engine, drawing, self.role, trials, only)
 
     def _limits(self, effects: Effects) -> Iterator[tuple[str, float]]:
         """Yield each value that the bound is for, and its largest squared error."""
@@ -346,7 +348,7 @@ def place_of(
         plan = _plain_pipeline(drawing.pipeline, case)
         every = dict.fromkeys(
             text
-            for one in suite.pipeline_cases
+            for one in pipelines_of(suite.pipeline_cases)
             if one.pipeline.kind == plan.kind
             for text in (*one.pipeline.prompts, *one.pipeline.all_prompts)
         )
@@ -385,7 +387,7 @@ def _plain_pipeline(pipeline: Pipeline, case: Case) -> Pipeline:
 def _drawing(suite: Suite, role: str, backend: str, name: str) -> PipelineCase:
     """Return the named pipeline that has a component, or the first that does."""
     found: dict[str, PipelineCase] = {}
-    for one in suite.pipeline_cases:
+    for one in pipelines_of(suite.pipeline_cases):
         case = dict(one.roles).get(role)
         if case is not None and case.backend == backend:
             found.setdefault(one.subject, one)

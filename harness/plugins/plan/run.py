@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from harness.core.case import Variant
+from harness.core.end_to_end import LATENTS
 from harness.core.errors import ParityError, SuiteError
-from harness.core.pipeline import LATENTS
 from harness.core.rounding import FLOAT, HALF
 from harness.core.runtime import Mixed
 from harness.plugins.bench.rounds import Bench

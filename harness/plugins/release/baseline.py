@@ -20,10 +20,10 @@ from pathlib import Path
 from msgspec import structs
 
 from harness.core.comparison import Comparison
+from harness.core.end_to_end import PAIRS
 from harness.core.environment import printed
 from harness.core.errors import ParityError
 from harness.core.outcome import Outcome
-from harness.core.pipeline import PAIRS
 from harness.core.private import from_tilde
 from harness.core.received import read_bytes, unpacked
 from harness.core.record import (

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from harness.core.pipeline import IMAGE
+from harness.core.end_to_end import IMAGE
 from harness.core.record import LAYERS, OUTPUTS, CaseRecord
 from harness.core.text import in_floors
 from harness.engine.finished_run import Report

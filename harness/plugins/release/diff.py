@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from harness.core.comparison import Comparison
+from harness.core.end_to_end import IMAGE, PAIRS
 from harness.core.errors import SuiteError
 from harness.core.outcome import Outcome
-from harness.core.pipeline import IMAGE, PAIRS
 from harness.core.record import LAYERS, CaseRecord, Row, coverage_share
 from harness.core.text import count, few, in_bytes, in_floors
 from harness.engine.finished_run import CaseReport, Report, differing

@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
+from harness.core.end_to_end import PAIRS
 from harness.core.outcome import CANNOT_TELL, NO_PARITY, PARITY, Outcome
-from harness.core.pipeline import PAIRS
 from harness.core.record import Key
 from harness.core.text import INDENT, Line, count, few, floors_explained, wrapped
 from harness.judge.case import CaseVerdict, skipped

@@ -16,7 +16,7 @@ import numpy as np
 
 from harness.core.case import VARIED, Case, Component, Sample
 from harness.core.digest import digest_value
-from harness.core.pipeline import Pipeline
+from harness.plugins.pipelines.case import Pipeline
 from harness.recipes.varied import parameters_of
 
 REALISTIC = "realistic"

@@ -20,10 +20,10 @@ from typing import Final
 from msgspec import structs
 
 from harness.core.case import VARIED, Case, Sample, sample_groups, samples_of
+from harness.core.end_to_end import Tested
 from harness.core.entry import Entry
 from harness.core.environment import installed
 from harness.core.errors import ParityError, StageError, SuiteError
-from harness.core.pipeline import PipelineCase, Tested
 from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Row, as_read
 from harness.core.settings import Settings
 from harness.core.waiting import as_they_end, awaited
@@ -39,6 +39,8 @@ from harness.judge.contract import without_effect
 from harness.judge.policy import Policy
 from harness.judge.tolerance import GROUPS, Tolerance
 from harness.judge.value import judge
+from harness.plugins.pipelines.case import PipelineCase
+from harness.plugins.pipelines.stages import draw
 from harness.plugins.tune.draws import (
     REALISTIC,
     drawn_pairs,
@@ -439,7 +441,10 @@ class _Tuner:
     def _drawn(self, case: Tested) -> Iterator[Entry]:
         """Yield the stored inputs and references of a case that were drawn for it."""
         if isinstance(case, PipelineCase):
-            yield from self.engine.drawing(case)
+            artifacts = self.engine.artifacts
+            known = artifacts.known(case)
+            yield from draw(artifacts, known.pipeline, known.device)
+        if not isinstance(case, Case):
             return
         drawn = {sample.id for sample in case.samples if sample.label}
         for _, readings in self.engine.references(case):
@@ -490,7 +495,7 @@ def _chunks(samples: Sequence[Sample], size: int) -> Iterator[Sequence[Sample]]:
 
 def _plain(case: Tested) -> Tested:
     """Return a case whose pictures alone are measured, and not what causes an error."""
-    if isinstance(case, Case):
+    if not isinstance(case, PipelineCase):
         return case
     pipeline = replace(case.pipeline, seeds=0, attribution=False)
     return replace(case, pipeline=pipeline)

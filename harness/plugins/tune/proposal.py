@@ -15,7 +15,7 @@ from typing import Final
 from msgspec import structs
 
 from harness.core.comparison import Comparison
-from harness.core.pipeline import IMAGE
+from harness.core.end_to_end import IMAGE
 from harness.core.record import LAYERS, OUTPUTS, Row
 from harness.judge.known_gaps import Gap
 from harness.judge.policy import CaseName, Policy, Rule, Scope

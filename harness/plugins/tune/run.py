@@ -10,8 +10,8 @@ from pathlib import Path
 
 from harness.commands.progress import ProgressLines
 from harness.core.case import Case
+from harness.core.end_to_end import MIXED
 from harness.core.errors import SuiteError
-from harness.core.pipeline import MIXED
 from harness.core.private import with_tilde
 from harness.core.settings import SUITE_FILE, Settings
 from harness.core.shown import print_lines

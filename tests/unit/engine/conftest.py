@@ -15,6 +15,7 @@ from harness.core.case import (
 )
 from harness.engine.deployed import Reading
 from harness.engine.excerpt import Spot
+from harness.plugins.pipelines.case import pipelines_of
 from harness.recipes import describe
 from harness.suite.suite import load_suite
 from tests.places import DIGITS
@@ -55,7 +56,7 @@ def given(source, tmp_path_factory):
         calibration=(),
         reading=Reading(sample="s", inputs=entry, reference=entry, layers=True),
         spot=Spot(probe="v", shown=()),
-        pipeline=load_suite(DIGITS).pipeline_cases[0].pipeline,
+        pipeline=pipelines_of(load_suite(DIGITS).pipeline_cases)[0].pipeline,
         trials=((("conv_in", 4),),),
         only=(),
         values={"inputs": {"s": "digest"}},

@@ -10,6 +10,8 @@ from harness.core.rounding import Trials
 from harness.core.runtime import runtime, runtimes
 from harness.engine import keys, tasks
 from harness.engine.store import Store
+from harness.plugins.pipelines.entries import DRAWING, DRAWING_INPUTS
+from harness.plugins.pipelines.keys import drawing_inputs, drawing_question
 from tests.places import EXPORTED
 
 SHAPES = (("batch", 2), ("height", 8), ("width", 12))
@@ -72,12 +74,10 @@ def keys_of(given):
             keys.converted(given.foreign, "mnn"), runtime("mnn")
         ),
         "excerpt": lambda: tasks.EXCERPT.key(given.graph, given.reading, given.spot),
-        "drawing inputs": lambda: tasks.DRAWING_INPUTS.key(
-            keys.drawing_inputs(given.pipeline)
-        ),
-        "drawing": lambda: tasks.DRAWING.key(given.pipeline, inputs, given.device),
+        "drawing inputs": lambda: DRAWING_INPUTS.key(drawing_inputs(given.pipeline)),
+        "drawing": lambda: DRAWING.key(given.pipeline, inputs, given.device),
         "question": lambda: {"q": keys.question(given.component, given.sample)},
-        "drawing question": lambda: {"q": keys.drawing_question(given.pipeline)},
+        "drawing question": lambda: {"q": drawing_question(given.pipeline)},
     }
 
 

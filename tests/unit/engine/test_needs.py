@@ -8,8 +8,9 @@ from harness.commands.run import print_forecast
 from harness.core.memory import GIB
 from harness.core.outcome import Outcome
 from harness.engine.engine import Engine
-from harness.engine.needs import TaskStep, drawing_need, pipeline_need, takes
+from harness.engine.needs import TaskStep, takes
 from harness.engine.store import Store
+from harness.plugins.pipelines.needs import drawing_need, pipeline_need
 from harness.suite.forecast import stored_weights
 from harness.suite.schema import Limits
 from harness.suite.suite import load_suite

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from harness.core.comparison import Picture
-from harness.core.pipeline import AppSetting
+from harness.core.end_to_end import AppSetting
 from harness.core.record import CaseRecord, Row
 from harness.judge.pipeline import attribution_of, picture_words, pipeline_lines
 from harness.measure.attribution import Attribution, Part

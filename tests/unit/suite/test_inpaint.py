@@ -14,12 +14,21 @@ from PIL import Image
 
 from harness.core.case import Device, Source
 from harness.core.errors import SuiteError
-from harness.core.pipeline import INPAINT, KINDS, Pipeline
+from harness.plugins.pipelines.case import INPAINT, KINDS, Pipeline, pipelines_of
+from harness.plugins.pipelines.drawing.draw import (
+    PipelineParts,
+    assemble,
+    draw,
+    stored_noise,
+)
+from harness.plugins.pipelines.drawing.inputs import (
+    draw_inputs,
+    load_inputs,
+    save_inputs,
+)
+from harness.plugins.pipelines.drawing.networks import Residents
+from harness.plugins.pipelines.drawing.reference import torch_networks
 from harness.recipes import describe
-from harness.runtimes.diffusion.draw import PipelineParts, assemble, draw, stored_noise
-from harness.runtimes.diffusion.inputs import draw_inputs, load_inputs, save_inputs
-from harness.runtimes.diffusion.networks import Residents
-from harness.runtimes.diffusion.reference import torch_networks
 from harness.suite.suite import load_suite
 from tests.places import DIGITS, FIXTURES
 from tests.unit.nets import Overheard
@@ -226,7 +235,7 @@ def load(tmp_path):
         path.write_text(json.dumps(config))
         suite = tmp_path / "parity.toml"
         suite.write_text(SUITE + table, encoding="utf-8")
-        return load_suite(suite).pipeline_cases[0].pipeline
+        return pipelines_of(load_suite(suite).pipeline_cases)[0].pipeline
 
     return load
 

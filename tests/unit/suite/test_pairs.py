@@ -1,9 +1,9 @@
-"""Pairs of prompt and seed in `harness.suite.pipelines`: their meaning, refusals."""
+"""Pairs of prompt and seed in `plugins.pipelines.read`: their meaning, refusals."""
 
 import numpy as np
 import pytest
 
-from harness.runtimes.diffusion.inputs import draw_inputs
+from harness.plugins.pipelines.drawing.inputs import draw_inputs
 from tests.unit.suite.pipelines import FIRST, IMAGE, TEXT, changed
 
 

@@ -1,4 +1,4 @@
-"""`harness.suite.pipelines`: the meaning of [pipeline.*], and the refused entries."""
+"""`plugins.pipelines.read`: the meaning of [pipeline.*], and the refused entries."""
 
 import json
 from dataclasses import replace
@@ -9,10 +9,10 @@ from PIL import Image
 
 from harness.core.case import sample_groups
 from harness.core.errors import SuiteError
-from harness.core.pipeline import App, Control, Sampling
 from harness.engine.tasks import GRAPH
-from harness.runtimes.diffusion.hints import fit, read_image, three_channels
-from harness.runtimes.diffusion.inputs import draw_inputs
+from harness.plugins.pipelines.case import App, Control, Sampling
+from harness.plugins.pipelines.drawing.hints import fit, read_image, three_channels
+from harness.plugins.pipelines.drawing.inputs import draw_inputs
 from tests.places import DIGITS, FIXTURES
 from tests.unit.suite.pipelines import (
     APP,

@@ -20,15 +20,16 @@ from harness.core.toml_schema import json_schema, read
 from harness.judge.known_gaps import GapEntry
 from harness.judge.policy import Bounds, Stated, StatedOfComponent
 from harness.judge.tolerance import BoundFields
+from harness.plugins.pipelines import tables
 from harness.suite import schema
 from harness.suite.extra_inputs import WorstInput
 
 KINDS: tuple[Any, ...] = (
     *(schema.SuiteFile, schema.SourceTable, schema.ExportTable, schema.ShapesTable),
-    *(schema.ComponentTable, schema.InputsTable, schema.BackendTable, schema.AppTable),
+    *(schema.ComponentTable, schema.InputsTable, schema.BackendTable, tables.AppTable),
     *(schema.TargetTable, schema.OwnVariantTable, schema.Limits, schema.FilesTable),
-    *(*schema.PIPELINES.values(), schema.TextToImageT5, schema.PipelineTable),
-    *(schema.ScheduledTable, Stated, StatedOfComponent, Bounds, BoundFields),
+    *(*tables.PIPELINES.values(), tables.TextToImageT5, tables.PipelineTable),
+    *(tables.ScheduledTable, Stated, StatedOfComponent, Bounds, BoundFields),
     *(GapEntry, WorstInput),
 )
 KEYS = [
@@ -172,4 +173,4 @@ def test_the_tables_of_all_files_are_tried():
     named = json.dumps([json_schema(k) for k in (schema.SuiteFile, StatedOfComponent)])
     defs = set(re.findall(r'"#/\$defs/(\w+)"', named))
 
-    assert defs - {kind.__name__ for kind in KINDS} == {"AnyPipeline"}
+    assert defs - {kind.__name__ for kind in KINDS} == {"EndToEndTable"}

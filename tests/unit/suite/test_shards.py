@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.core.pipeline import PipelineCase
+from harness.plugins.pipelines.case import PipelineCase
 from harness.suite.shards import Shard
 from harness.suite.suite import load_suite
 from tests.places import DIGITS

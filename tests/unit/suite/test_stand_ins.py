@@ -8,7 +8,7 @@ import pytest
 from harness.core.case import GIVEN, Source
 from harness.plugins.start.init.write import write_suite
 from harness.recipes import describe
-from harness.recipes.stand_ins import drawn_with, stand_ins
+from harness.recipes.stand_ins import stand_ins
 from harness.report.summary import stand_in_words
 from harness.suite.suite import load_suite
 from tests.places import DIGITS, EXPORTED, FIXTURES
@@ -40,7 +40,7 @@ def test_of_a_whole_checkpoint_nothing_stands_in():
     suite = load_suite(DIGITS)
 
     assert set(found(suite).values()) == {()}
-    assert {drawn_with(chain.pipeline) for chain in suite.pipeline_cases} == {()}
+    assert {case.stand_ins for case in suite.pipeline_cases} == {()}
 
 
 def test_without_a_tokenizer_prompts_are_drawn_wherever_text_is_read(wordless):
@@ -52,7 +52,7 @@ def test_without_a_tokenizer_prompts_are_drawn_wherever_text_is_read(wordless):
         **dict.fromkeys(("controlnet", "controlled_unet"), ("prompts",)),
         **dict.fromkeys(("vae_encoder", "vae_decoder"), ()),
     }
-    drawn = {c.pipeline.name: drawn_with(c.pipeline) for c in suite.pipeline_cases}
+    drawn = {case.subject: case.stand_ins for case in suite.pipeline_cases}
     assert drawn["text2img"] == ("prompts",)
     assert drawn["img2img"] == ("prompts", "picture")
     assert drawn["canny"] == ("prompts", "hint")

@@ -13,6 +13,8 @@ from typing import Final
 from harness.core.case import PROFILES, Component, Source
 from harness.core.errors import SuiteError
 from harness.judge.tolerance import GROUPS, TIERS
+from harness.plugins.pipelines.families import kinds_of
+from harness.plugins.pipelines.read import is_fed, vae_factor
 from harness.plugins.start.init.render import Choice, no_variant, path_from, render
 from harness.recipes import describe, discover, weight_folders
 from harness.recipes.checkpoint import WEIGHTS, read_config, weight_files
@@ -20,8 +22,6 @@ from harness.recipes.diffusion.transformer import class_of
 from harness.recipes.diffusion.vae import factor
 from harness.recipes.named import check_named, untested
 from harness.recipes.text.encoder import DEPLOYED, is_encoder, longest
-from harness.suite.families import kinds_of
-from harness.suite.pipelines import is_fed, vae_factor
 from harness.suite.tables import symbols_of
 
 LARGE: Final = 32

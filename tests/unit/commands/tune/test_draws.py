@@ -8,8 +8,8 @@ import pytest
 
 from harness.core.case import VARIED
 from harness.core.errors import SuiteError
-from harness.core.pipeline import PipelineCase
 from harness.core.settings import Settings
+from harness.plugins.pipelines.case import PipelineCase
 from harness.plugins.tune.draws import (
     REALISTIC,
     drawn_pairs,

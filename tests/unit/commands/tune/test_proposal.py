@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
+from harness.core.end_to_end import IMAGE
 from harness.core.outcome import Outcome
-from harness.core.pipeline import IMAGE
 from harness.judge.known_gaps import Gap
 from harness.judge.policy import Rule
 from harness.judge.tolerance import TIERS, Tolerance

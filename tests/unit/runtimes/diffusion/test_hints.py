@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.core.errors import SpecError, SuiteError
-from harness.runtimes.diffusion.hints import (
+from harness.plugins.pipelines.drawing.hints import (
     canny_hint,
     fit,
     read_image,
     residual_scales,
     three_channels,
 )
-from harness.suite.families import fitted_size
+from harness.plugins.pipelines.families import fitted_size
 
 TURNED = 6
 """Exif's word for: show it turned by a quarter, clockwise."""

@@ -9,8 +9,8 @@ import torch
 from transformers import CLIPVisionConfig, CLIPVisionModelWithProjection
 
 from harness.core.errors import StageError
-from harness.core.pipeline import METRIC_GROUP
-from harness.runtimes.diffusion import metrics
+from harness.plugins.pipelines.case import METRIC_GROUP
+from harness.plugins.pipelines.drawing import metrics
 
 PICTURE = np.zeros((2, 2, 3))
 LPIPS = """\

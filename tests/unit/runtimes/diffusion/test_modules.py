@@ -12,17 +12,28 @@ from diffusers.pipelines.stable_diffusion import pipeline_stable_diffusion_img2i
 from transformers import CLIPTokenizer
 
 from harness.core.case import Device, Source
-from harness.core.pipeline import KINDS, SCHEDULERS, Control, Pipeline, Sampling
-from harness.recipes import describe
-from harness.runtimes.diffusion.draw import PipelineParts, assemble, draw, stored_noise
-from harness.runtimes.diffusion.inputs import draw_inputs
-from harness.runtimes.diffusion.modules import (
+from harness.plugins.pipelines.case import (
+    KINDS,
+    SCHEDULERS,
+    Control,
+    Pipeline,
+    Sampling,
+)
+from harness.plugins.pipelines.drawing.draw import (
+    PipelineParts,
+    assemble,
+    draw,
+    stored_noise,
+)
+from harness.plugins.pipelines.drawing.inputs import draw_inputs
+from harness.plugins.pipelines.drawing.modules import (
     StoredTokens,
     UNetRole,
     VaeRole,
 )
-from harness.runtimes.diffusion.networks import Residents, TorchNetwork
-from harness.runtimes.diffusion.reference import torch_networks
+from harness.plugins.pipelines.drawing.networks import Residents, TorchNetwork
+from harness.plugins.pipelines.drawing.reference import torch_networks
+from harness.recipes import describe
 from tests.places import DIGITS
 from tests.unit.nets import Overheard
 

@@ -10,10 +10,8 @@ import torch
 from harness.core.case import Device, Source, TensorSpec
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
-from harness.recipes import describe, recipe_module
-from harness.recipes.diffusion import vae_decoder
-from harness.runtimes.diffusion import networks
-from harness.runtimes.diffusion.networks import (
+from harness.plugins.pipelines.drawing import networks
+from harness.plugins.pipelines.drawing.networks import (
     Remembered,
     Resident,
     Residents,
@@ -21,6 +19,8 @@ from harness.runtimes.diffusion.networks import (
     as_declared,
     fingerprint,
 )
+from harness.recipes import describe, recipe_module
+from harness.recipes.diffusion import vae_decoder
 from tests.places import DIGITS
 
 pytestmark = pytest.mark.usefixtures("one_thread")

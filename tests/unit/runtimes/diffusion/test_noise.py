@@ -12,9 +12,9 @@ from diffusers.utils.torch_utils import randn_tensor
 from harness.core.case import Source
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
-from harness.core.pipeline import Sampling
-from harness.runtimes.diffusion.draw import stored_noise
-from harness.runtimes.diffusion.schedule import make_scheduler
+from harness.plugins.pipelines.case import Sampling
+from harness.plugins.pipelines.drawing.draw import stored_noise
+from harness.plugins.pipelines.drawing.schedule import make_scheduler
 from tests.places import DIGITS
 
 SHAPE = (1, 4, 2, 2)

@@ -9,8 +9,8 @@ import torch
 
 from harness.core.case import Source
 from harness.core.errors import SuiteError
-from harness.core.pipeline import SCHEDULERS, Sampling
-from harness.runtimes.diffusion.schedule import (
+from harness.plugins.pipelines.case import SCHEDULERS, Sampling
+from harness.plugins.pipelines.drawing.schedule import (
     config_gap,
     make_scheduler,
     restore,

@@ -9,8 +9,8 @@ import torch
 
 from harness.core.errors import StoreError
 from harness.core.received import DamagedError
-from harness.runtimes.diffusion.reference import load_reference
-from harness.runtimes.diffusion.states import load_states, save_states
+from harness.plugins.pipelines.drawing.reference import load_reference
+from harness.plugins.pipelines.drawing.states import load_states, save_states
 
 STATE = {
     "timesteps": torch.arange(5),

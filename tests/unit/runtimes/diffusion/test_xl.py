@@ -9,20 +9,27 @@ import torch
 
 from harness.core.case import Device, Source
 from harness.core.errors import SuiteError
-from harness.core.pipeline import FAMILIES, SD, SD3, SDXL, Pipeline
-from harness.recipes import describe, recipe_module
-from harness.runtimes.diffusion.draw import PipelineParts, assemble, draw
-from harness.runtimes.diffusion.inputs import draw_inputs
-from harness.runtimes.diffusion.modules import StoredTokens
-from harness.runtimes.diffusion.networks import Residents
-from harness.runtimes.diffusion.reference import (
+from harness.plugins.pipelines.case import (
+    FAMILIES,
+    SD,
+    SD3,
+    SDXL,
+    Pipeline,
+    pipelines_of,
+)
+from harness.plugins.pipelines.drawing.draw import PipelineParts, assemble, draw
+from harness.plugins.pipelines.drawing.inputs import draw_inputs
+from harness.plugins.pipelines.drawing.modules import StoredTokens
+from harness.plugins.pipelines.drawing.networks import Residents
+from harness.plugins.pipelines.drawing.reference import (
     conditions_of,
     listening,
     record,
     torch_networks,
 )
-from harness.suite.families import family_of
-from harness.suite.pipelines import mixture_name, mixtures
+from harness.plugins.pipelines.families import family_of
+from harness.plugins.pipelines.read import mixture_name, mixtures
+from harness.recipes import describe, recipe_module
 from harness.suite.suite import load_suite
 from tests.places import DIGITS, FIXTURES
 
@@ -197,7 +204,8 @@ def test_two_text_encoders_share_a_place_in_mixtures():
 
 def test_the_suite_has_a_chain_of_four_seats():
     pipeline_cases = {
-        chain.id: chain for chain in load_suite(FIXTURES / "sdxl").pipeline_cases
+        chain.id: chain
+        for chain in pipelines_of(load_suite(FIXTURES / "sdxl").pipeline_cases)
     }
 
     assert [role for role, _ in pipeline_cases["text2img/mnn/fp32"].roles] == [

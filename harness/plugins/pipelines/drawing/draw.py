@@ -19,10 +19,9 @@ import torch
 
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
-from harness.core.pipeline import INPAINT, SD, SD3, SDXL, Pipeline, Sampling
-from harness.recipes.checkpoint import read_index, tokenizer_of
-from harness.runtimes.diffusion.inputs import PipelineInputs
-from harness.runtimes.diffusion.modules import (
+from harness.plugins.pipelines.case import INPAINT, SD, SD3, SDXL, Pipeline, Sampling
+from harness.plugins.pipelines.drawing.inputs import PipelineInputs
+from harness.plugins.pipelines.drawing.modules import (
     ControlNetRole,
     StoredTokens,
     TextRole,
@@ -30,10 +29,11 @@ from harness.runtimes.diffusion.modules import (
     UNetRole,
     VaeRole,
 )
-from harness.runtimes.diffusion.schedule import make_scheduler
+from harness.plugins.pipelines.drawing.schedule import make_scheduler
+from harness.recipes.checkpoint import read_index, tokenizer_of
 
 if TYPE_CHECKING:
-    from harness.runtimes.diffusion.networks import Network
+    from harness.plugins.pipelines.drawing.networks import Network
 
 OnStep = Callable[[int, float, torch.Tensor, Any], torch.Tensor]
 """A function that gets a step's number, its timestep, its latents and the scheduler,

@@ -17,8 +17,8 @@ import torch
 
 from harness.core.case import Source
 from harness.core.errors import SuiteError
-from harness.core.pipeline import SCHEDULERS, Pipeline, Sampling
 from harness.core.toml_file import did_you_mean
+from harness.plugins.pipelines.case import SCHEDULERS, Pipeline, Sampling
 from harness.recipes.checkpoint import load_scheduler
 
 _ARRAYS = ("timesteps", "sigmas", "alphas_cumprod", "init_noise_sigma")

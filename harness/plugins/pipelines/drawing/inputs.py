@@ -12,14 +12,19 @@ from pathlib import Path
 import numpy as np
 
 from harness.core.errors import StoreError, SuiteError
-from harness.core.pipeline import INPAINT, Pipeline
 from harness.measure.named_arrays import load_arrays, save_arrays
+from harness.plugins.pipelines.case import INPAINT, Pipeline
+from harness.plugins.pipelines.drawing.hints import (
+    canny_hint,
+    fit,
+    read_image,
+    three_channels,
+)
 from harness.recipes.checkpoint import read_config, tokenizer_of
 from harness.recipes.diffusion.clip_text import token_ids
 from harness.recipes.diffusion.pictures import smooth_pictures
 from harness.recipes.diffusion.vae import factor as pixels_per_latent
 from harness.recipes.tokenizer import load_tokenizer
-from harness.runtimes.diffusion.hints import canny_hint, fit, read_image, three_channels
 
 _IDS = "ids of "
 """What stands before a text encoder's name in the name of its stored ids."""

@@ -14,7 +14,7 @@ Each function raises `SuiteError`, with file and line, if a table is wrong.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from importlib.metadata import entry_points
 from itertools import product
@@ -22,36 +22,39 @@ from pathlib import Path
 from typing import Any, Final
 
 from harness.core.case import REFERENCE, Case, Component, Sample, Source
-from harness.core.pipeline import (
+from harness.core.end_to_end import MIXED, SQUARED
+from harness.core.toml_schema import read
+from harness.judge.distribution import READ, claims_of, least_pictures
+from harness.plugins.pipelines import tables
+from harness.plugins.pipelines.case import (
     DENOISING,
     FAMILIES,
     INPAINT,
     KINDS,
     METRIC_GROUP,
     METRICS,
-    MIXED,
     SCHEDULERS,
     SD3,
-    SQUARED,
     App,
     Control,
     Pipeline,
     PipelineCase,
     Sampling,
 )
-from harness.core.toml_schema import read
-from harness.judge.distribution import READ, claims_of, least_pictures
+from harness.plugins.pipelines.families import (
+    class_of,
+    family_of,
+    fitted_size,
+    kinds_of,
+)
+from harness.plugins.pipelines.tables import PipelineTable
 from harness.recipes.checkpoint import read_config
 from harness.recipes.configuration import read_object
 from harness.recipes.diffusion.transformer_sd3 import CLIP_TOKENS
 from harness.recipes.diffusion.vae import factor as pixels_per_latent
-from harness.suite import schema
-from harness.suite.families import class_of, family_of, fitted_size, kinds_of
-from harness.suite.schema import PipelineTable
+from harness.suite.end_to_end import Siblings
+from harness.suite.schema import EndToEndTable, InputsTable
 from harness.suite.tables import Planned, calibration_samples, chosen_of, file_beside
-
-Siblings = Callable[[str], Case]
-"""Returns a case of the component that has a role; both share the exported graph."""
 
 _ORIENTATION = 0x0112
 _LYING = (5, 6, 7, 8)
@@ -76,7 +79,7 @@ the result of the first with the picture; the second also takes mask and picture
 
 def read_pipeline(
     name: str,
-    table: schema.AnyPipeline,
+    table: EndToEndTable,
     source: Source,
     siblings: Siblings,
     planned: Sequence[Planned],
@@ -111,7 +114,7 @@ def read_pipeline(
     with table.place.errors_at():
         cases = {role: siblings(role) for role in family[kind]}
     is_sd3 = family_of(source) == SD3
-    declared = schema.TextToImageT5 if is_sd3 else schema.PIPELINES[kind]
+    declared = tables.TextToImageT5 if is_sd3 else tables.PIPELINES[kind]
     stated = read(table.place, declared)
     pipeline = _pipeline(name, stated, source, cases)
     # Pictures take many runs, so they are drawn elsewhere only where that is listed.
@@ -167,7 +170,7 @@ def _role_file(pipeline: Pipeline, role: str, case: Case, plan: Planned) -> Case
 
 
 def with_calibration(
-    pipelines: Iterable[PipelineCase], cases: Iterable[Case], inputs: schema.InputsTable
+    pipelines: Iterable[PipelineCase], cases: Iterable[Case], inputs: InputsTable
 ) -> tuple[PipelineCase, ...]:
     """Return pipelines whose roles have what their files are calibrated with.
 
@@ -228,7 +231,7 @@ def _pipeline(
     # What only some kinds have; the strength is that of diffusers.
     some: dict[str, Any] = {"strength": 0.8, "t5_tokens": 0}
     control, mask = Control(), None
-    if isinstance(table, schema.ControlNet):
+    if isinstance(table, tables.ControlNet):
         control = Control(**{key: getattr(table, key) for key in _OF_HINTS})
         height, width = _hint_size(table, path)
     else:
@@ -239,7 +242,7 @@ def _pipeline(
     if table.eta and _scheduler(sampling, source) != SCHEDULERS["ddim"]:
         text = "'eta' is DDIM's; with another scheduler it would change nothing."
         raise table.error(text, "eta")
-    if isinstance(table, schema.Inpaint) and table.mask:
+    if isinstance(table, tables.Inpaint) and table.mask:
         mask = file_beside(table, "mask", table.mask, "picture")
     listed = _prompts(table)
     reader = _reader(table)
@@ -406,7 +409,7 @@ def _size(table: PipelineTable, source: Source) -> tuple[int, int]:
     return sizes[0], sizes[1]
 
 
-def _hint_size(table: schema.ControlNet, image: Path | None) -> tuple[int, int]:
+def _hint_size(table: tables.ControlNet, image: Path | None) -> tuple[int, int]:
     """Return height and width of the hint that is made from a picture, in pixels."""
     from PIL import Image  # it reads only the file's header here
 
@@ -441,7 +444,7 @@ def _reader(table: PipelineTable) -> str:
     return table.reader
 
 
-def _app(table: schema.AppTable, base: Sampling) -> App:
+def _app(table: tables.AppTable, base: Sampling) -> App:
     """Return the app's settings that differ; none without ``[pipeline.*.app]``."""
     stated = table.scheduler is not None or table.scheduler_options is not None
     return App(
@@ -451,7 +454,7 @@ def _app(table: schema.AppTable, base: Sampling) -> App:
     )
 
 
-def _sampling(table: schema.ScheduledTable, base: Sampling) -> Sampling:
+def _sampling(table: tables.ScheduledTable, base: Sampling) -> Sampling:
     """Return the scheduler of a table; `base` gives the missing settings."""
     name = table.scheduler or base.scheduler
     kept = dict(base.options) if name == base.scheduler else {}
@@ -551,3 +554,25 @@ def mixture_name(pipeline: Pipeline, given: Mapping[str, str]) -> str:
     chosen = {_place(role): given[role] for role in pipeline.roles}.values()
     words = (word.removesuffix("/fp32").replace("/", ".") for word in chosen)
     return "-".join(words)
+
+
+class _Pipelines:
+    """Reads the tables of diffusion pipelines; a `harness.suite.end_to_end.Reader`."""
+
+    tables = (
+        tables.TextToImageT5,
+        tables.ImageToImage,
+        tables.Inpaint,
+        tables.ControlNet,
+    )
+    read = staticmethod(read_pipeline)
+    calibrated = staticmethod(with_calibration)
+
+    @staticmethod
+    def roles(kinds: Iterable[str], source: Source) -> set[str]:
+        """Return the roles of kinds of pipelines; a reader refuses unknown kinds."""
+        family = kinds_of(source)
+        return {role for kind in {*kinds} & family.keys() for role in family[kind]}
+
+
+PIPELINES: Final = _Pipelines()

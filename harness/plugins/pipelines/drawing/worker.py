@@ -9,22 +9,27 @@ from pathlib import Path
 from typing import Any, cast
 
 from harness.core.case import REFERENCE, Device
+from harness.core.end_to_end import PAIRS
 from harness.core.entry import Entry, check_artifact
-from harness.core.pipeline import PAIRS, Pipeline, PipelineRun
-from harness.engine import keys
 from harness.engine.host import report_progress
 from harness.engine.store import Store
-from harness.engine.tasks import DRAWING, DRAWING_INPUTS
-from harness.runtimes.diffusion.inputs import (
+from harness.plugins.pipelines.case import Pipeline, PipelineRun
+from harness.plugins.pipelines.drawing.inputs import (
     PipelineInputs,
     draw_inputs,
     load_inputs,
     save_inputs,
 )
-from harness.runtimes.diffusion.measure import measure
-from harness.runtimes.diffusion.networks import Residents, SessionNetwork
-from harness.runtimes.diffusion.pairs import compare_pairs
-from harness.runtimes.diffusion.reference import load_reference, record, torch_networks
+from harness.plugins.pipelines.drawing.measure import measure
+from harness.plugins.pipelines.drawing.networks import Residents, SessionNetwork
+from harness.plugins.pipelines.drawing.pairs import compare_pairs
+from harness.plugins.pipelines.drawing.reference import (
+    load_reference,
+    record,
+    torch_networks,
+)
+from harness.plugins.pipelines.entries import DRAWING, DRAWING_INPUTS
+from harness.plugins.pipelines.keys import drawing_inputs
 from harness.runtimes.pytorch.prepare import ask_device
 
 
@@ -51,7 +56,7 @@ def draw_reference(
         report_progress("drawing", pipeline.name, "float32 and float64")
         return record(pipeline, inputs_of(inputs), folder, device, limit_gib)
 
-    drawn = keys.drawing_inputs(pipeline)
+    drawn = drawing_inputs(pipeline)
     inputs = DRAWING_INPUTS.make(store, build_inputs, drawn)
     DRAWING.make(store, build_reference, pipeline, inputs, device)
 

@@ -19,23 +19,18 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from harness.core.end_to_end import IMAGE, LATENTS
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
-from harness.core.pipeline import (
-    DENOISING,
-    IMAGE,
-    LATENTS,
-    Pipeline,
-    other_settings,
-)
 from harness.core.record import Row
 from harness.measure.attribution import attribute
 from harness.measure.compare import compare
 from harness.measure.pictures import compare_pictures, png, side_by_side
-from harness.runtimes.diffusion.draw import OnStep, app_parts, assemble, draw
-from harness.runtimes.diffusion.inputs import PipelineInputs
-from harness.runtimes.diffusion.networks import Network, Remembered
-from harness.runtimes.diffusion.reference import (
+from harness.plugins.pipelines.case import DENOISING, Pipeline, other_settings
+from harness.plugins.pipelines.drawing.draw import OnStep, app_parts, assemble, draw
+from harness.plugins.pipelines.drawing.inputs import PipelineInputs
+from harness.plugins.pipelines.drawing.networks import Network, Remembered
+from harness.plugins.pipelines.drawing.reference import (
     PREDICTION,
     Forcing,
     Reference,
@@ -45,7 +40,7 @@ from harness.runtimes.diffusion.reference import (
     listening,
     predictions_of,
 )
-from harness.runtimes.diffusion.schedule import (
+from harness.plugins.pipelines.drawing.schedule import (
     config_gap,
     schedule_gap,
     schedule_of,

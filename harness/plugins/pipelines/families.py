@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from harness.core.case import Source
 from harness.core.errors import SuiteError
-from harness.core.pipeline import FAMILIES, SD, STEP
+from harness.plugins.pipelines.case import FAMILIES, SD, STEP
 from harness.recipes.checkpoint import read_index
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from harness.core.case import Device
 from harness.core.comparison import to_columns
 from harness.core.entry import Entry
-from harness.core.pipeline import Pipeline
 from harness.engine.host import report_progress
-from harness.runtimes.diffusion.draw import PipelineParts, assemble, draw
-from harness.runtimes.diffusion.measure import picture_rows
-from harness.runtimes.diffusion.networks import Residents
-from harness.runtimes.diffusion.reference import load_reference, self_networks
-from harness.runtimes.diffusion.worker import inputs_of
+from harness.plugins.pipelines.case import Pipeline
+from harness.plugins.pipelines.drawing.draw import PipelineParts, assemble, draw
+from harness.plugins.pipelines.drawing.measure import picture_rows
+from harness.plugins.pipelines.drawing.networks import Residents
+from harness.plugins.pipelines.drawing.reference import load_reference, self_networks
+from harness.plugins.pipelines.drawing.worker import inputs_of
 from harness.runtimes.pytorch.prepare import ask_device
 from harness.runtimes.pytorch.self_error import refusal
 

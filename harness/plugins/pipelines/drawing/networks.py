@@ -21,9 +21,8 @@ from harness.core.contract import beyond
 from harness.core.errors import StageError
 from harness.core.memory import GIB, available_bytes
 from harness.core.outcome import Outcome
-from harness.core.pipeline import RoleFile
 from harness.core.runtime import runtime
-from harness.engine.needs import REMEMBERED_BYTES
+from harness.plugins.pipelines.case import REMEMBERED_BYTES, RoleFile
 from harness.recipes import recipe_module, weight_folders
 from harness.recipes.checkpoint import likely_files
 from harness.runtimes.pytorch.program import as_tuple, placed

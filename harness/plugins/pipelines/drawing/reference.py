@@ -17,25 +17,25 @@ import torch
 
 from harness.core.case import Device
 from harness.core.errors import StoreError
-from harness.core.pipeline import Pipeline
 from harness.core.received import DamagedError
 from harness.measure.received_arrays import Arrays
-from harness.runtimes.diffusion.draw import PipelineParts, assemble, draw
-from harness.runtimes.diffusion.inputs import PipelineInputs
-from harness.runtimes.diffusion.networks import (
+from harness.plugins.pipelines.case import Pipeline
+from harness.plugins.pipelines.drawing.draw import PipelineParts, assemble, draw
+from harness.plugins.pipelines.drawing.inputs import PipelineInputs
+from harness.plugins.pipelines.drawing.networks import (
     Network,
     Residents,
     Tensors,
     TorchNetwork,
     fingerprint,
 )
-from harness.runtimes.diffusion.schedule import (
+from harness.plugins.pipelines.drawing.schedule import (
     restore,
     schedule_of,
     settings_of,
     state_of,
 )
-from harness.runtimes.diffusion.states import load_states, save_states
+from harness.plugins.pipelines.drawing.states import load_states, save_states
 from harness.runtimes.pytorch.program import in_float32
 
 _ARRAYS = "reference.npz"

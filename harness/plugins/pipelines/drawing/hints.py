@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from harness.core.errors import SpecError, SuiteError
-from harness.suite.families import fitted_size
+from harness.plugins.pipelines.families import fitted_size
 
 FALL_OFF: Final = 0.825
 """Weight of a residual in guess mode, relative to the next deeper one."""

@@ -6,22 +6,22 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.core.entry import Entry
-from harness.core.pipeline import Pipeline
 from harness.core.rounding import Trials
-from harness.runtimes.diffusion.draw import PipelineParts, assemble, draw
-from harness.runtimes.diffusion.networks import (
+from harness.plugins.pipelines.case import Pipeline
+from harness.plugins.pipelines.drawing.draw import PipelineParts, assemble, draw
+from harness.plugins.pipelines.drawing.networks import (
     Network,
     Remembered,
     Residents,
     run_module,
 )
-from harness.runtimes.diffusion.reference import (
+from harness.plugins.pipelines.drawing.reference import (
     Steps,
     conditions_of,
     listening,
     torch_networks,
 )
-from harness.runtimes.diffusion.worker import inputs_of
+from harness.plugins.pipelines.drawing.worker import inputs_of
 from harness.runtimes.pytorch.rounded import Values, effects, roundable, save_effects
 
 

@@ -23,13 +23,13 @@ from diffusers import (
 from diffusers.configuration_utils import FrozenDict
 
 from harness.core.case import Source
+from harness.plugins.pipelines.drawing.hints import residual_scales
 from harness.recipes.checkpoint import read_config
 from harness.recipes.diffusion.controlnet import residuals
 from harness.recipes.diffusion.unet import GUIDANCE
-from harness.runtimes.diffusion.hints import residual_scales
 
 if TYPE_CHECKING:
-    from harness.runtimes.diffusion.networks import Network
+    from harness.plugins.pipelines.drawing.networks import Network
 
 _CPU = torch.device("cpu")
 

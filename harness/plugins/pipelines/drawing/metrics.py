@@ -21,10 +21,11 @@ from typing import Any, Final
 import numpy as np
 import torch
 
+from harness.core.end_to_end import SQUARED
 from harness.core.errors import StageError, first_line
 from harness.core.outcome import Outcome
-from harness.core.pipeline import METRIC_GROUP, SQUARED
 from harness.measure.pictures import PEAK, perceptual, ssim
+from harness.plugins.pipelines.case import METRIC_GROUP
 
 CLIP: Final = "openai/clip-vit-base-patch32"
 ALEXNET: Final = "alexnet-owt-7be5be79.pth"

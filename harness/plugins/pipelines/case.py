@@ -1,4 +1,4 @@
-"""What an end-to-end case is: a pipeline, with a file or PyTorch in each role.
+"""A pipeline, with a file or PyTorch in each role, as an end-to-end case.
 
 This module holds plain data. Other modules draw inputs, run networks and compare
 pictures.
@@ -7,31 +7,19 @@ pictures.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import ClassVar, Final
 
 from harness.core.case import REFERENCE, Case, Component, Device, Source, check_name
+from harness.core.end_to_end import PAIRS, WHATS, AppSetting, EndToEndCase
 from harness.core.entry import Entry
 from harness.core.record import SELF
 from harness.core.runtime import runtimes
 
-SCHEDULE: Final = "schedule"
-LATENTS: Final = "latents"
-IMAGE: Final = "image"
-PAIRS: Final = "pairs"
-"""The check of many pictures, each from a pair of prompt and seed."""
-
-WHATS: Final = (LATENTS, IMAGE)
-"""The checks of an end-to-end case: the latents at every step, and the pictures."""
-
 METRICS: Final = ("psnr", "ssim", "flip", "lpips", "dreamsim", "clip")
 """The metrics of pictures that are built in."""
-
-SQUARED: Final = ("ssim", "lpips", "dreamsim", "clip")
-"""The built-in metrics whose definition grows with the square of a small error. Their
-root is the error that is compared, because "four times the limit" means the error."""
 
 USUAL_METRICS: Final[tuple[str, ...]] = ("psnr", "ssim")
 """The metrics of a margin that the model gives itself. They need no further package, so
@@ -42,9 +30,6 @@ METRIC_GROUP: Final = "parity.metrics"
 
 YARDSTICKS: Final[tuple[str, ...]] = tuple(SELF.values())
 """Dtypes of PyTorch in which the model gives itself a margin."""
-
-MIXED: Final = "mixed"
-"""The backend name of a case whose roles run in several runtimes."""
 
 INPAINT: Final = "inpaint"
 
@@ -90,9 +75,15 @@ STEP: Final = 64
 """Width and height of a picture are multiples of this number of pixels: a factor of 8
 from the autoencoder, times 8 from the UNet."""
 
-MATTERS: Final = 0.1
-"""Share of the error that must disappear without an app's setting, so that the setting
-is named as a cause. Several settings may each cause a part."""
+# A text2img with 14.1 MiB of weights took 3 s. A pair of it took 0.03 to 0.24 of that
+# time, in both runtimes, with a margin stated and bfloat16's. The time of a sample is
+# in `harness.suite.shards`.
+_SAMPLES: Final = 10
+_SAMPLES_OF_PAIR: Final = 1.5
+
+REMEMBERED_BYTES: Final = 1 << 30
+"""The largest number of bytes of one network's outputs that are kept.
+`plugins.pipelines.drawing.networks.Remembered` keeps them."""
 
 _CLOSE: Final = 1e-6
 
@@ -258,7 +249,7 @@ class Pipeline:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineCase:
+class PipelineCase(EndToEndCase):
     """One pipeline with a deployed file, or PyTorch, in each of its roles.
 
     Attributes:
@@ -273,6 +264,11 @@ class PipelineCase:
 
     """
 
+    noun: ClassVar[str] = "pipeline"
+    prepare: ClassVar[str] = "harness.plugins.pipelines.stages:prepare"
+    run: ClassVar[str] = "harness.plugins.pipelines.stages:run"
+    needs: ClassVar[str] = "harness.plugins.pipelines.needs:needs"
+
     pipeline: Pipeline
     backend: str
     variant: str
@@ -286,19 +282,9 @@ class PipelineCase:
         return self.pipeline.name
 
     @property
-    def shared(self) -> object:
-        """What cases have in common that one drawing by PyTorch serves."""
-        return self.subject, self.device
-
-    @property
-    def how(self) -> str:
-        """Variant, the third part of the id."""
-        return self.variant
-
-    @property
-    def id(self) -> str:
-        """``pipeline/backend/variant``. ``-k`` selects cases by it."""
-        return f"{self.pipeline.name}/{self.backend}/{self.variant}"
+    def parts(self) -> tuple[Case, ...]:
+        """The case of each role that has a deployed file."""
+        return tuple(case for _, case in self.roles if case is not None)
 
     @property
     def whats(self) -> tuple[str, ...]:
@@ -308,14 +294,42 @@ class PipelineCase:
     @property
     def runtimes(self) -> tuple[str, ...]:
         """The runtimes that the case needs, each once."""
-        used = {case.backend for _, case in self.roles if case is not None}
+        used = {case.backend for case in self.parts}
         return tuple(name for name in runtimes() if name in used)
 
     @property
-    def targets(self) -> tuple[str, ...]:
-        """Names of the targets that its files run on, each once."""
-        used = (name for _, case in self.roles if case for name in case.targets)
-        return tuple(dict.fromkeys(used))
+    def stand_ins(self) -> tuple[str, ...]:
+        """Stand-ins for real inputs of the pipeline, in order."""
+        from harness.recipes import stand_ins
+
+        source, kind = self.pipeline.source, self.pipeline.kind
+        found = [stand_ins.WEIGHTS] if source.seed is not None else []
+        if stand_ins.lacks_tokenizer(source, self.pipeline.encoders):
+            found.append(stand_ins.PROMPTS)
+        if kind != "text2img" and self.pipeline.image is None:
+            found.append("hint" if kind == "controlnet" else "picture")
+        if kind == INPAINT and self.pipeline.mask is None:
+            found.append("mask")
+        if not stand_ins.has_scheduler(source):
+            found.append(stand_ins.SCHEDULER)
+        return tuple(found)
+
+    @property
+    def samples_alike(self) -> float:
+        """About how many samples of its parts take as long as the case."""
+        # A clear verdict draws fewer pairs; nobody knows ahead whether it is clear.
+        return _SAMPLES + _SAMPLES_OF_PAIR * self.pipeline.seeds
+
+    def with_code(
+        self,
+        of_component: Callable[[Component], Component],
+        of_case: Callable[[Case], Case],
+    ) -> PipelineCase:
+        """Return the case with what functions return of its components and parts."""
+        components = tuple(map(of_component, self.pipeline.components))
+        roles = tuple((role, one and of_case(one)) for role, one in self.roles)
+        pipeline = replace(self.pipeline, components=components)
+        return replace(self, pipeline=pipeline, roles=roles)
 
     @property
     def asked(self) -> dict[str, str]:
@@ -326,8 +340,9 @@ class PipelineCase:
         }
 
 
-Tested: TypeAlias = Case | PipelineCase
-"""A case of a component or of a pipeline; it has an id and a record."""
+def pipelines_of(cases: Iterable[object]) -> tuple[PipelineCase, ...]:
+    """Return the pipeline cases among some cases, in order."""
+    return tuple(case for case in cases if isinstance(case, PipelineCase))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -375,33 +390,6 @@ class PipelineRun:
     folder: Path
     store: Path
     limit_gib: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppSetting:
-    """A setting of an app whose value differs from the reference's.
-
-    Attributes:
-        name: Key of the setting under ``[pipeline.NAME.app]``.
-        app: Value that the app uses.
-        own: Value of the checkpoint, or of the pipeline.
-        place: Place where `own` is written.
-        share: Share of the pictures' squared error that this setting causes; 1 is all.
-
-    """
-
-    name: str
-    app: float
-    own: float
-    place: str
-    share: float = 0.0
-
-    @property
-    def words(self) -> str:
-        """Message with both values and their places."""
-        return (
-            f"the app's {self.name} is {self.app:.6g}, {self.place} has {self.own:.6g}"
-        )
 
 
 def other_settings(pipeline: Pipeline, scaling_factor: float) -> Iterator[AppSetting]:

@@ -16,27 +16,33 @@ from typing import Any
 import numpy as np
 
 from harness.core.case import Device
+from harness.core.end_to_end import PAIRS
 from harness.core.errors import StageError, StoreError
 from harness.core.outcome import Outcome
-from harness.core.pipeline import PAIRS, Pipeline
 from harness.core.received import DamagedError
-from harness.engine import keys
 from harness.engine.store import Store
-from harness.engine.tasks import DRAWING_INPUTS, DRAWN_PAIRS
 from harness.judge.distribution import READ, Conclusion, verdict_of, worst_of
 from harness.measure.pictures import eight_bits, png, side_by_side
 from harness.measure.received_arrays import Arrays
-from harness.runtimes.diffusion.draw import PipelineParts, app_parts, assemble, draw
-from harness.runtimes.diffusion.inputs import (
+from harness.plugins.pipelines.case import Pipeline
+from harness.plugins.pipelines.drawing.draw import (
+    PipelineParts,
+    app_parts,
+    assemble,
+    draw,
+)
+from harness.plugins.pipelines.drawing.inputs import (
     PipelineInputs,
     draw_inputs,
     load_inputs,
     save_inputs,
 )
-from harness.runtimes.diffusion.measure import Reader, read_picture, reader_of
-from harness.runtimes.diffusion.metrics import Metric, metrics_of
-from harness.runtimes.diffusion.networks import Network, Residents
-from harness.runtimes.diffusion.reference import self_networks, torch_networks
+from harness.plugins.pipelines.drawing.measure import Reader, read_picture, reader_of
+from harness.plugins.pipelines.drawing.metrics import Metric, metrics_of
+from harness.plugins.pipelines.drawing.networks import Network, Residents
+from harness.plugins.pipelines.drawing.reference import self_networks, torch_networks
+from harness.plugins.pipelines.entries import DRAWING_INPUTS, DRAWN_PAIRS
+from harness.plugins.pipelines.keys import drawing_inputs
 
 _WORST = 6
 """Number of pairs whose pictures are kept."""
@@ -181,7 +187,7 @@ def _reference(
         np.savez(folder / "pictures.npz", allow_pickle=False, **made)
         return {}
 
-    pictures = {**keys.drawing_inputs(together), "seeds": seeds, "check": PAIRS}
+    pictures = {**drawing_inputs(together), "seeds": seeds, "check": PAIRS}
     entry = DRAWING_INPUTS.make(store, build_inputs, pictures)
     texts: Any = entry.meta["texts"]
     drawn = DRAWN_PAIRS.make(store, build, together, entry, device, together.yardstick)

@@ -1,0 +1,1 @@
+"""Drawing, in the process of PyTorch: networks, schedulers, pictures."""

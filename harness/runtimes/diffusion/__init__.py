@@ -1,1 +1,0 @@
-"""Diffusion pipelines: the same picture from PyTorch and from a runtime."""

@@ -1,0 +1,109 @@
+"""End-to-end cases of a suite: the tables ``[pipeline.NAME]``, which plug-ins read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, cast
+
+from harness.core.case import Case, Source
+from harness.core.end_to_end import EndToEndCase
+from harness.core.plugins import added
+from harness.core.toml_schema import Keys, json_schema
+from harness.recipes import RECIPES
+from harness.suite.schema import EndToEndTable, InputsTable, SuiteFile
+from harness.suite.tables import Planned
+
+Siblings = Callable[[str], Case]
+"""Returns a case of the component that has a role; both share the exported graph."""
+
+
+class Reader(Protocol):
+    """What a plug-in declares as ``cases``: a reader of tables ``[pipeline.NAME]``."""
+
+    @property
+    def tables(self) -> Sequence[type[Keys]]:
+        """The struct of each kind of table, for the JSON Schema of parity.toml."""
+
+    def roles(self, kinds: Iterable[str], source: Source) -> set[str]:
+        """Return the components that kinds of tables need of a checkpoint."""
+
+    def read(
+        self,
+        name: str,
+        table: EndToEndTable,
+        source: Source,
+        siblings: Siblings,
+        planned: Sequence[Planned],
+    ) -> Iterable[EndToEndCase]:
+        """Read a table, and yield its cases.
+
+        Raises:
+            SuiteError: Something in the table is wrong. The message names file and
+                line.
+
+        """
+
+    def calibrated(
+        self,
+        cases: Sequence[EndToEndCase],
+        tested: Iterable[Case],
+        inputs: InputsTable,
+    ) -> tuple[EndToEndCase, ...]:
+        """Return cases whose parts have what their files are calibrated with."""
+
+
+def roles_of(tables: Mapping[str, EndToEndTable], source: Source) -> set[str]:
+    """Return the components of all tables, whether tested alone or not."""
+    kinds = {table.kind or name for name, table in tables.items()}
+    return {role for reader in _readers() for role in reader.roles(kinds, source)}
+
+
+def end_to_end_cases(
+    file: SuiteFile,
+    source: Source,
+    siblings: Siblings,
+    planned: Sequence[Planned],
+    cases: Sequence[Case],
+) -> tuple[EndToEndCase, ...]:
+    """Return the end-to-end cases of a suite, in file order.
+
+    Args:
+        file: The suite's file.
+        source: The checkpoint.
+        siblings: Returns a case of a role's component.
+        planned: What runs in which runtime.
+        cases: The cases of components.
+
+    Raises:
+        SuiteError: A table is wrong, or no installed plug-in reads it.
+
+    """
+    taken = {*RECIPES, *(case.subject for case in cases)}
+    end_to_end: list[EndToEndCase] = []
+    for name, table in file.pipeline.items():
+        if name in taken:
+            text = f"{name!r} is a component, and ids must differ; take another name."
+            raise table.error(text)
+        if not (readers := _readers()):
+            text = "no installed plug-in reads [pipeline.NAME]; remove this table."
+            raise table.error(text)
+        end_to_end += readers[0].read(name, table, source, siblings, planned)
+    if not end_to_end:
+        return ()
+    return _readers()[0].calibrated(end_to_end, cases, file.inputs)
+
+
+def suite_schema() -> dict[str, Any]:
+    """Return the JSON Schema of parity.toml."""
+    kinds = [kind for reader in _readers() for kind in reader.tables]
+    schema = json_schema(SuiteFile, *kinds)
+    del schema["$defs"][EndToEndTable.__name__]
+    pipelines = schema["$defs"][SuiteFile.__name__]["properties"]["pipeline"]
+    pipelines["additionalProperties"] = {
+        "anyOf": [{"$ref": f"#/$defs/{kind.__name__}"} for kind in kinds]
+    }
+    return schema
+
+
+def _readers() -> list[Reader]:
+    return [cast("Reader", one.function) for one in added("cases") if one.function]
