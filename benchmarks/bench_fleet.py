@@ -2,11 +2,11 @@
 
 With `--ray`, what a real cluster on this machine costs and gains instead.
 
-Real cases go through the real `harness.engine.cluster.Elsewhere`. The executor under it
-is a simulation: each node does one task at a time, and a clock jumps from one end of a
-task to the next. A task takes as long as the same step took in a run of digits, which
-is made now unless one is named. The components of that run are repeated under other
-names until there are enough cases.
+Real cases go through the real `harness.plugins.fleet.cluster.Elsewhere`. The executor
+under it is a simulation: each node does one task at a time, and a clock jumps from one
+end of a task to the next. A task takes as long as the same step took in a run of
+digits, which is made now unless one is named. The components of that run are repeated
+under other names until there are enough cases.
 
     python benchmarks/bench_fleet.py [--run reports/runs/RUN] [--write]
     python benchmarks/bench_fleet.py --ray [--only COMPONENT …] [--turns N] [--write]
@@ -45,11 +45,11 @@ import figures
 
 from harness.core.case import Case
 from harness.core.record import CaseRecord
-from harness.engine.cluster import CaseResult, Elsewhere, Place, Task
 from harness.engine.engine import record_of
 from harness.engine.finished_run import load_report
 from harness.engine.groups import together
 from harness.engine.needs import TaskStep
+from harness.plugins.fleet.cluster import CaseResult, Elsewhere, Place, Task
 from harness.suite.suite import load_suite
 
 DIGITS = Path(__file__).parents[1] / "fixtures" / "digits"

@@ -21,7 +21,7 @@ from harness import __version__
 from harness.commands.explain.command import explain, repro
 from harness.commands.ranges import ranges
 from harness.commands.run import run
-from harness.commands.show import merge, nodes, show
+from harness.commands.show import nodes, show
 from harness.commands.store import store
 from harness.core.errors import ParityError
 from harness.core.outcome import CANNOT_TELL
@@ -55,7 +55,7 @@ def cli() -> None:
     """
 
 
-for _command in (*(run, show, merge, nodes, explain, repro, ranges, store),):
+for _command in (run, show, nodes, explain, repro, ranges, store):
     cli.add_command(_command)
 
 

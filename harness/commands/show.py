@@ -1,10 +1,8 @@
-"""`parity show`, `merge` and `nodes`: judge existing runs, and show them."""
+"""`parity show` and `nodes`: judge existing runs, and show them."""
 
 from __future__ import annotations
 
 import json
-import sys
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +16,6 @@ from harness.commands.options import (
     no_such,
     number,
     out_path,
-    with_baseline,
 )
 from harness.core.errors import ParityError
 from harness.core.shown import echo, print_lines
@@ -83,35 +80,6 @@ def show(  # one option each
         else layer_lines(record, own, sample=sample)
     )
     return exit_code(own, required=report.required)
-
-
-@click.command()
-@click.argument("names", metavar="RUN...", nargs=-1, required=True)
-@JUDGED_BY
-@RUNS
-@with_baseline("Compare the merged run with this reviewed baseline too.")
-def merge(
-    *, names: tuple[str, ...], suites: tuple[Path, ...], runs: str, baseline: str
-) -> int:
-    """Make one run of all shards of a run: one report, one page, one exit code.
-
-    RUN is the id or the folder of a shard's run.
-    """
-    from harness.core.settings import Settings
-    from harness.engine.finished_run import load_report
-    from harness.engine.run_folder import RunFolder
-    from harness.report import merge as shards
-
-    home = Path(runs)
-    lines, code = shards.merge(
-        [load_report(home, name) for name in names],
-        Settings(runs=runs, baseline=baseline),
-        lambda: RunFolder.create(home.absolute(), datetime.now().astimezone()),
-        ["parity", *sys.argv[1:]],
-        loaded_suites(suites),
-    )
-    print_lines(lines)
-    return code
 
 
 @click.command()

@@ -174,10 +174,10 @@ def store_push(url: str, store: str) -> int:
 @click.argument("url")
 def store_pull(url: str) -> int:
     """Copy what the shared store at URL has to this machine, for work without it."""
-    from harness.engine.shared import Shared
+    from harness.engine.shared import shared_store
 
     # Opening a store makes its folder, and a folder that is not there has no entries.
-    Shared(url=_url(url), read_only=True).open()
+    shared_store(_url(url), read_only=True).open()
     opened = _open_store(url)
     fetched = []
     for entry in opened.pull():

@@ -37,6 +37,11 @@ class Plugin:
         reports: Functions of a finished run's `RunFacts`. Each writes a file into the
             run's folder and returns its path.
         sections: Functions of a run's `RunFacts` that yield sections of its page.
+        executors: Functions of the text of ``--on`` and of what receives progress. Each
+            returns a `CaseExecutor`, or raises a `ParityError`.
+        shards: Functions of the text of ``--shard``. Each returns a `Shard`.
+        stores: Functions of the URL of a store, and of whether nothing may be put
+            there. Each returns a `SharedStore`, or None for a URL that it cannot read.
         sessions: Functions of an `Opening` of a deployed file on a target. Each returns
             a context manager that gives the `Session`, or None for another's target.
         preload: Modules that the process of PyTorch imports before its first job.
@@ -50,6 +55,9 @@ class Plugin:
     facts: tuple[str, ...] = ()
     reports: tuple[str, ...] = ()
     sections: tuple[str, ...] = ()
+    executors: tuple[str, ...] = ()
+    shards: tuple[str, ...] = ()
+    stores: tuple[str, ...] = ()
     sessions: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
 
@@ -107,23 +115,6 @@ def added(kind: str) -> Iterator[Added]:
             yield Added(name, GROUP, None, refused)
         for function in getattr(plugin, kind, ()):
             yield _loaded(name, function)
-
-
-def needed(kind: str) -> Callable[..., Any]:
-    """Return the first function that a plug-in adds of a kind.
-
-    Args:
-        kind: A field of `Plugin`.
-
-    Raises:
-        SpecError: No plug-in adds one.
-
-    """
-    for one in added(kind):
-        if one.function is not None:
-            return one.function
-    msg = f"no plug-in here adds {kind}; leave this out, or install one that adds them."
-    raise SpecError(msg)
 
 
 def declared(kind: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import hashlib
 import math
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import cache
@@ -30,10 +30,9 @@ from harness.core.shown import echo
 from harness.core.text import Line, count, wrapped
 from harness.core.waiting import awaited
 from harness.engine.artifacts import native_converter
-from harness.engine.cluster import Elsewhere, Place
 from harness.engine.engine import Engine, record_of
+from harness.engine.executors import CaseEngine, CaseExecutor, executor_on
 from harness.engine.kept import kept, kept_log
-from harness.engine.ray_executor import executor_on
 from harness.engine.run_folder import PICTURES, RunFolder
 from harness.engine.store import Store, limit_bytes, located, stored_bytes
 from harness.engine.worker_pool import Progress
@@ -66,7 +65,7 @@ class Run(AbstractContextManager["Run"]):
         settings: Settings,
         folder: Callable[[], RunFolder],
         on_progress: Callable[[Progress], None] | None = None,
-        executor: Executor | None = None,
+        executor: CaseExecutor | None = None,
     ) -> None:
         self.suite = suite
         self.settings = settings
@@ -232,14 +231,13 @@ def files_of(suite: Suite) -> dict[str, str]:
 def engine_of(
     settings: Settings,
     limits: Limits,
-    executor: Executor | None,
+    executor: CaseExecutor | None,
     pictures: Path | None = None,
     on_progress: Callable[[Progress], None] | None = None,
-) -> Engine | Elsewhere:
+) -> CaseEngine:
     """Return the engine of this machine, or one that runs its cases by an executor."""
     if executor is not None:
-        place = Place.of(settings, limits)
-        return Elsewhere(executor=executor, place=place, pictures=pictures)
+        return executor.engine(settings, limits, pictures)
     return Engine(
         open_store(settings.store, read_only=settings.read_only),
         limits,

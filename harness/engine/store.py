@@ -59,7 +59,7 @@ from harness.engine.large_files import (
     link,
     on_disk,
 )
-from harness.engine.shared import NAME, Shared, is_url, place_of
+from harness.engine.shared import NAME, SharedStore, is_url, place_of, shared_store
 from harness.engine.store_folder import (
     DAMAGED,
     FULL,
@@ -121,7 +121,7 @@ def located(name: str, *, read_only: bool = False) -> Path:
     name = name or os.environ.get("PARITY_STORE", "")
     if not is_url(name):
         return local_root(name)
-    shared = Shared(url=name.rstrip("/"), read_only=read_only)
+    shared = shared_store(name.rstrip("/"), read_only=read_only)
     shared.open()
     # A signature in the URL changes with each use, and the cache stays the same; the
     # mark below then has the newest.
@@ -187,7 +187,7 @@ class Store:
     """
 
     root: Path = field(default_factory=local_root)
-    shared: Shared | None = field(default=None, init=False)
+    shared: SharedStore | None = field(default=None, init=False)
     """The store of several machines that this one is the cache of, if there is one."""
 
     def __post_init__(self) -> None:
@@ -196,7 +196,7 @@ class Store:
         object.__setattr__(self, "root", self.root.expanduser().absolute())
         mark = self._folder.read_mark()
         if mark.shared:
-            shared = Shared(url=mark.shared, read_only=mark.read_only)
+            shared = shared_store(mark.shared, read_only=mark.read_only)
             object.__setattr__(self, "shared", shared)
 
     def find(self, kind: str, key: Mapping[str, object]) -> Entry | None:
@@ -231,7 +231,7 @@ class Store:
             is_private(entry.path / name) for name in entry.files
         )
 
-    def _fetched(self, folder: Path, shared: Shared) -> Entry | None:
+    def _fetched(self, folder: Path, shared: SharedStore) -> Entry | None:
         """Copy an entry from the shared store; the lock is held.
 
         A damaged one is removed there, and made anew.

@@ -10,11 +10,10 @@ import pytest
 
 from harness.core.errors import ParityError, StageError
 from harness.core.settings import Settings
-from harness.engine.cluster import CaseResult, Elsewhere, Place, Task
 from harness.engine.engine import Engine
-from harness.engine.ray_executor import node_name
 from harness.engine.run import open_store
 from harness.engine.run_folder import PICTURES
+from harness.plugins.fleet.cluster import CaseResult, Elsewhere, Place, Task, node_name
 from harness.suite.suite import load_suite
 from tests.plugin.drawing import ONNXRUNTIME
 from tests.plugin.project import CASES

@@ -19,8 +19,9 @@ from harness.core.end_to_end import PAIRS
 from harness.core.entry import read_entry
 from harness.core.errors import ParityError
 from harness.engine.needs import Takes
-from harness.engine.ray_executor import RayExecutor, node_name
 from harness.engine.worker_pool import Progress, end_kept
+from harness.plugins.fleet.cluster import node_name
+from harness.plugins.fleet.ray_executor import RayExecutor
 from tests.plugin.bucket import SECRETS, free_port
 from tests.plugin.drawing import ONNXRUNTIME, STEPS
 from tests.plugin.project import CASES, LIMIT_S, PARITY, Project, begun

@@ -18,11 +18,12 @@ from harness.commands.cli import main
 from harness.commands.progress import ProgressLines
 from harness.core.digest import digest_file
 from harness.core.errors import StoreError
-from harness.engine import shared as module
-from harness.engine.cluster import Place
+from harness.engine import shared
 from harness.engine.run import open_store
-from harness.engine.shared import Shared
 from harness.engine.store import Store, located
+from harness.plugins.fleet import shared as module
+from harness.plugins.fleet.cluster import Place
+from harness.plugins.fleet.shared import Shared
 from harness.suite.schema import Limits
 from tests.plugin.bucket import SECRETS
 from tests.plugin.project import write_project
@@ -208,7 +209,7 @@ def test_a_transfer_that_moves_says_how_far_it_is(machine, url, monkeypatch, cap
     monkeypatch.setattr(module, "SAY_S", 0.5)
     monkeypatch.setattr(module, "_MOVED_S", 0.1)
     told = []
-    monkeypatch.setattr(module, "on_wait", lambda *words: told.append(words))
+    monkeypatch.setattr(shared, "on_wait", lambda *words: told.append(words))
     slow = url.replace("file://", "slow://")
     Store(root=located(slow)).make("onnx", KEY, refuse)
 
@@ -277,7 +278,7 @@ def test_a_node_tells_of_a_damaged_object(url, monkeypatch):
     """Nobody reads what it prints."""
     Store(root=located(url)).make("onnx", KEY, built)
     damage(*archives(url))
-    monkeypatch.setattr(module, "on_wait", module.on_wait)  # which a node sets
+    monkeypatch.setattr(shared, "on_wait", shared.on_wait)  # which a node sets
     monkeypatch.setenv("XDG_CACHE_HOME", url.removeprefix("file://") + "-cache")
     node = Place(store=url, read_only=False, limits=Limits(), mnn_convert=None)
     told, said = [], io.StringIO()
@@ -391,7 +392,7 @@ def test_a_bucket_that_is_not_there_is_a_sentence(capsys):
 @pytest.mark.usefixtures("machine")
 def test_a_server_that_stops_is_waited_for(server, capfd, monkeypatch):
     monkeypatch.setattr(module, "SAY_S", 1.0)
-    monkeypatch.setattr(module, "on_wait", module.on_wait)  # which a node sets
+    monkeypatch.setattr(shared, "on_wait", shared.on_wait)  # which a node sets
     url = "s3://parity/ours"
     node = Place(store=url, read_only=False, limits=Limits(), mnn_convert=None)
     told = []

@@ -13,12 +13,13 @@ from harness.core.end_to_end import MIXED
 from harness.core.outcome import Outcome
 from harness.core.record import Failure
 from harness.core.settings import Settings
-from harness.engine.cluster import Place
 from harness.engine.engine import Engine
 from harness.engine.export_files import MODEL
 from harness.engine.store import Store
+from harness.plugins.fleet.cluster import Place
 from harness.plugins.tune import measure
-from harness.plugins.tune.measure import tune, tune_on
+from harness.plugins.tune.elsewhere import tune_on
+from harness.plugins.tune.measure import tune
 from harness.plugins.tune.record import Effort
 from harness.plugins.tune.worst import worst_inputs_text
 from harness.suite.schema import Limits

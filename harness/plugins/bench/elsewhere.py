@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from harness.core.environment import environment
 from harness.core.errors import ParityError, StageError
 from harness.core.waiting import as_they_end
-from harness.engine.cluster import Place, Task
+from harness.engine.executors import Tell
 from harness.engine.needs import TaskStep, takes
-from harness.engine.ray_executor import Tell, node_name
 from harness.plugins.bench.rounds import Bench
 from harness.plugins.bench.timing import BenchPlan, Subject, Timing
+from harness.plugins.fleet.cluster import Place, Task, node_name
 
 
 @dataclass(frozen=True, kw_only=True)

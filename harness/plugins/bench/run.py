@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.commands.progress import ProgressLines
 from harness.core.end_to_end import Tested
@@ -16,12 +16,10 @@ from harness.core.outcome import CANNOT_TELL
 from harness.core.settings import Settings, near
 from harness.core.shown import echo, print_lines
 from harness.core.text import Line, count, cut, few, joined, wrapped
-from harness.engine.cluster import Place
-from harness.engine.ray_executor import executor_on
+from harness.engine.executors import CaseExecutor, executor_on
 from harness.engine.run import open_store
 from harness.engine.worker_pool import Progress
 from harness.plugins.bench import record
-from harness.plugins.bench.elsewhere import BenchElsewhere
 from harness.plugins.bench.ratio import Pace, ratio_of
 from harness.plugins.bench.record import DETAIL, benchmarks
 from harness.plugins.bench.rounds import Bench
@@ -33,6 +31,9 @@ from harness.plugins.bench.timing import (
 )
 from harness.report.times import disturbed_words, quartiles
 from harness.suite.suite import Suite, load_suite
+
+if TYPE_CHECKING:
+    from harness.plugins.bench.elsewhere import BenchElsewhere
 
 _NAME = 27
 _SHOWN = 6
@@ -65,15 +66,24 @@ def started(suite: Suite, settings: Settings) -> Iterator[Bench | BenchElsewhere
         with (
             Bench(store, limits=suite.limits, on_progress=tell)
             if executor is None
-            else BenchElsewhere(
-                executor=executor,
-                place=Place.of(settings, suite.limits),
-                order=list(dict.fromkeys(case.subject for case in suite.tested)),
-            )
+            else _on_cluster(executor, suite, settings)
         ) as bench:
             yield bench
     finally:
         lines.close()
+
+
+def _on_cluster(
+    executor: CaseExecutor, suite: Suite, settings: Settings
+) -> BenchElsewhere:
+    from harness.plugins.bench.elsewhere import BenchElsewhere
+    from harness.plugins.fleet.cluster import Place
+
+    return BenchElsewhere(
+        executor=executor,
+        place=Place.of(settings, suite.limits),
+        order=list(dict.fromkeys(case.subject for case in suite.tested)),
+    )
 
 
 def _facts(about: Environment) -> list[str]:

@@ -8,7 +8,6 @@ from the store again, because those with layers would fill the disk.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -23,15 +22,13 @@ from harness.core.case import VARIED, Case, Sample, sample_groups, samples_of
 from harness.core.end_to_end import Tested
 from harness.core.entry import Entry
 from harness.core.environment import installed
-from harness.core.errors import ParityError, StageError, SuiteError
+from harness.core.errors import ParityError, SuiteError
 from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Row, as_read
 from harness.core.settings import Settings
-from harness.core.waiting import as_they_end, awaited
+from harness.core.waiting import awaited
 from harness.engine.artifacts import native_converter
-from harness.engine.cluster import Place, Task
 from harness.engine.engine import Engine
-from harness.engine.needs import TaskStep, takes
-from harness.engine.ray_executor import executor_on
+from harness.engine.executors import executor_on
 from harness.engine.run import missing, open_store, path_of
 from harness.engine.run_folder import PICTURES
 from harness.engine.worker_pool import Progress
@@ -91,6 +88,9 @@ def tune(
     native_converter(native)  # nodes would each find out that it is missing
     store = open_store(settings.store)
     if executor := executor_on(settings.on, on_progress):
+        from harness.plugins.fleet.cluster import Place
+        from harness.plugins.tune.elsewhere import tune_on
+
         place = Place.of(settings, limits)
         return tune_on(executor, place, suite, cases, effort=effort, now=now, keep=keep)
     pictures = TemporaryDirectory(prefix="parity-tune-")
@@ -101,7 +101,7 @@ def tune(
         pictures=Path(pictures.name, PICTURES),
         on_progress=on_progress,
     )
-    tuner = _Tuner(engine, suite, effort, now, keep)
+    tuner = Tuner(engine, suite, effort, now, keep)
     failed: list[str] = []
     try:
         tuner.measure(cases)
@@ -116,111 +116,14 @@ def tune(
         pictures.cleanup()
     failed = [*tuner.failed, *failed]
     if not tuner.is_any:
-        raise _nothing(failed)
+        raise nothing_tuned(failed)
     return tuner.tuning, tuple(failed)
 
 
-def _nothing(failed: Sequence[str]) -> SuiteError:
+def nothing_tuned(failed: Sequence[str]) -> SuiteError:
+    """Return the error of a tuning without any measurement."""
     reason = failed[0] if failed else "no case was chosen."
     return SuiteError(f"nothing could be tuned: {reason}")
-
-
-def tune_on(
-    executor: Executor,
-    place: Place,
-    suite: Suite,
-    cases: Sequence[Tested],
-    *,
-    effort: Effort,
-    now: datetime,
-    keep: Callable[[Tuning], object] = lambda _: None,
-) -> tuple[Tuning, tuple[str, ...]]:
-    """Measure cases as `tune` does, each component and pipeline as a task elsewhere.
-
-    The executor takes each task as a function without arguments, and `place` is what
-    the engines on the other side need.
-
-    Raises:
-        ParityError: Nothing could be measured, or the suite's files are wrong.
-
-    """
-    # A task runs in another folder.
-    suite = replace(
-        suite,
-        path=suite.path.absolute(),
-        tolerances_path=suite.tolerances_path.absolute(),
-    )
-    together: dict[str, list[Tested]] = {}
-    for case in cases:
-        together.setdefault(case.subject, []).append(case)
-    found: dict[str, Tuning] = {}
-    failed: list[str] = []
-    try:
-        running = {
-            executor.submit(
-                _Task(
-                    place=place,
-                    cases=tuple(some),
-                    takes=takes(some, TaskStep.ALL),
-                    suite=suite,
-                    effort=effort,
-                    now=now,
-                )
-            ): subject
-            for subject, some in together.items()
-        }
-        for task in as_they_end(running):
-            try:
-                part, sentences = task.result()
-            except StageError as error:  # its node is gone, and so were all others
-                failed.append(f"{running[task]}: {error}")
-                continue
-            failed += sentences
-            if part is not None:
-                found[running[task]] = part
-                keep(_joined(found[one] for one in together if one in found))
-    except KeyboardInterrupt:
-        failed.append("stopped: nothing further was tuned")
-        if not found:
-            raise
-    finally:
-        executor.shutdown(wait=False, cancel_futures=True)
-    if not found:
-        raise _nothing(failed)
-    tuning = _joined(found[one] for one in together if one in found)
-    return tuning, tuple(failed)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Task(Task):
-    """Tunes the cases of one component or pipeline; see `Task`."""
-
-    suite: Suite
-    effort: Effort
-    now: datetime
-
-    def __call__(
-        self, tell: Callable[[Progress], None] | None = None
-    ) -> tuple[Tuning | None, list[str]]:
-        with self.place.engine(tell) as (engine, _):
-            tuner = _Tuner(engine, self.suite, self.effort, self.now, lambda _: None)
-            tuner.measure(self.cases)
-            return tuner.tuning if tuner.is_any else None, tuner.failed
-
-
-def _joined(parts: Iterable[Tuning]) -> Tuning:
-    """Return one tuning of several that have other components and pipelines each."""
-    first, *others = parts
-    for one in others:
-        first = replace(
-            first,
-            versions={**first.versions, **one.versions},
-            tried={**first.tried, **one.tried},
-            overflowed={**first.overflowed, **one.overflowed},
-            cases={**first.cases, **one.cases},
-            took_s={**first.took_s, **one.took_s},
-        )
-    return first
 
 
 class _Tally:
@@ -307,7 +210,7 @@ class _Tally:
 
 
 @dataclass
-class _Tuner:
+class Tuner:
     """Measure one component or pipeline after another, and keep what was measured."""
 
     engine: Engine

@@ -56,7 +56,7 @@ def versions(  # one option each
     from harness.core.settings import Settings, near
     from harness.core.waiting import awaited
     from harness.engine.environments import available
-    from harness.engine.ray_executor import executor_on
+    from harness.engine.executors import executor_on
     from harness.engine.run import engine_of
     from harness.plugins.versions.result import (
         VersionResult,

@@ -8,9 +8,9 @@ import pytest
 
 from harness.core.errors import ParityError, StageError
 from harness.core.outcome import Outcome
-from harness.engine.cluster import Place
 from harness.plugins.bench.elsewhere import BenchElsewhere
 from harness.plugins.bench.timing import BenchPlan, subjects_of
+from harness.plugins.fleet.cluster import Place
 from harness.suite.suite import load_suite
 from tests.places import FIXTURES
 

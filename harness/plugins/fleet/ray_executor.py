@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
-import socket
-import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import CancelledError, Executor, Future
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Final
 
 from harness.core.errors import ParityError, StageError, first_line
 from harness.core.outcome import Outcome
+from harness.core.settings import Settings
+from harness.engine.executors import CaseExecutor, Tell
 from harness.engine.worker_pool import Progress
+from harness.plugins.fleet.cluster import Elsewhere, Place, node_name
+from harness.suite.schema import Limits
 
 RAY: Final = "ray"
 _POLL_S: Final = 0.3
@@ -32,10 +35,8 @@ _NOT_STARTED: Final = ("Starting Ray client server", "Proxy failed to Connect")
 """Words of Ray's errors about the process that it starts for each client. It ends at
 once now and then, also on a quiet machine, and the next one stays."""
 
-Tell = Callable[[Progress], None]
 
-
-class RayExecutor(Executor):
+class RayExecutor(CaseExecutor):
     """Runs tasks as tasks of a Ray cluster.
 
     A task waits until a node has the memory, the threads and the GPU that it needs. A
@@ -83,6 +84,13 @@ class RayExecutor(Executor):
             self._refuse()
             msg = f"the cluster takes no task: {_last_line(error)}"
             raise ParityError(msg) from error
+
+    def engine(
+        self, settings: Settings, limits: Limits, pictures: Path | None
+    ) -> Elsewhere:
+        """Return what runs cases on the cluster, and leaves it when it is closed."""
+        place = Place.of(settings, limits)
+        return Elsewhere(executor=self, place=place, pictures=pictures)
 
     def _submitted(self, fn: Any) -> Future[Any]:  # noqa: ANN401  # a task
         nodes = self._nodes()
@@ -245,16 +253,6 @@ def _if_alive(node_id: str) -> Any:  # noqa: ANN401  # Ray is not imported here
     return NodeAffinitySchedulingStrategy(node_id, soft=True)
 
 
-def node_name() -> str:
-    """Return the name of this machine, and of the node where it has several."""
-    host = socket.gethostname()
-    if "ray" not in sys.modules:
-        return host
-    import ray
-
-    return f"{host} {ray.get_runtime_context().get_node_id()[:6]}"
-
-
 def _called(task: Callable[[Tell], object], board: Any) -> object:  # noqa: ANN401  # an actor
     node = node_name()
 
@@ -315,15 +313,13 @@ def _once_more(init: Callable[[], object]) -> None:
         init()
 
 
-def executor_on(where: str, tell: Tell | None) -> Executor | None:
-    """Return the executor that a user names; None for this machine alone.
+def executor_on(where: str, tell: Tell | None) -> RayExecutor:
+    """Return the cluster that a user names.
 
     Raises:
-        ParityError: There is no such executor, or it cannot be reached.
+        ParityError: The name is no cluster's, or it cannot be reached.
 
     """
-    if not where:
-        return None
     if where != RAY and not where.startswith("ray://"):
         msg = f"--on takes ray, or ray://HOST:10001, and not {where!r}."
         raise ParityError(msg)

@@ -9,6 +9,8 @@ need the same packages, the checkpoint at the same path, and a store that they s
 from __future__ import annotations
 
 import os
+import socket
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future
@@ -29,12 +31,13 @@ from harness.core.settings import Settings
 from harness.core.waiting import awaited
 from harness.engine import shared
 from harness.engine.engine import Engine, record_of
-from harness.engine.groups import Begun, Queue, groups_of, largest_first
+from harness.engine.executors import Tell
+from harness.engine.groups import Begun
 from harness.engine.needs import Takes, TaskStep, takes
-from harness.engine.ray_executor import Tell, node_name
 from harness.engine.run_folder import PICTURES
 from harness.engine.store import Store, located
 from harness.engine.worker_pool import Progress
+from harness.plugins.fleet.queue import Queue, groups_of, largest_first
 from harness.suite.schema import Limits
 
 
@@ -303,3 +306,13 @@ class _Coming(Future[CaseRecord]):
     def _wait(self, timeout: float | None) -> None:
         with self._condition:
             self._condition.wait_for(self.done, timeout)  # others wake it too
+
+
+def node_name() -> str:
+    """Return the name of this machine, and of the node where it has several."""
+    host = socket.gethostname()
+    if "ray" not in sys.modules:
+        return host
+    import ray
+
+    return f"{host} {ray.get_runtime_context().get_node_id()[:6]}"

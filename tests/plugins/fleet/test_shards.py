@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from harness.plugins.fleet.shards import Shard
 from harness.plugins.pipelines.case import PipelineCase
-from harness.suite.shards import Shard
 from harness.suite.suite import load_suite
 from tests.places import DIGITS
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from harness.core.case import Case
-from harness.engine.cluster import CaseResult, Elsewhere, Place, Task
 from harness.engine.engine import record_of
-from harness.engine.groups import graphs_of
 from harness.engine.needs import Takes, TaskStep, takes
+from harness.plugins.fleet.cluster import CaseResult, Elsewhere, Place, Task
+from harness.plugins.fleet.queue import graphs_of
 from harness.suite.suite import load_suite
 from tests.places import FIXTURES
 

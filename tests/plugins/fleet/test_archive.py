@@ -10,8 +10,8 @@ import xxhash
 
 from harness.core.kinds import PROGRAM
 from harness.core.received import DamagedError
-from harness.engine.archive import pack, unpack
 from harness.engine.store import Store
+from harness.plugins.fleet.archive import pack, unpack
 
 KEY = {"component": "unet"}
 

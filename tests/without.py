@@ -1,0 +1,90 @@
+"""The core's tests with a plug-in taken away: its folder, its entry points, its tests.
+
+    python -m tests.without tune plan -- tests/unit -n 2
+
+Without names, each plug-in is taken away, one after another. The tests run on a copy of
+the repository that is installed in an environment of its own; other packages are those
+of this environment. A test file that imports the plug-in is one of its tests.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.places import ROOT
+
+PLUGINS = ROOT / "harness" / "plugins"
+QUICK = ("tests/unit", "-m", "not parity and not slow and not alone", "-q")
+
+
+def copied(folder):
+    """Copy what git knows of the repository into a folder."""
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    done = subprocess.run(listed, cwd=ROOT, stdout=subprocess.PIPE, check=True)
+    for name in filter(None, done.stdout.decode().split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+    return folder
+
+
+def take_away(root, name):
+    """Remove a plug-in and its tests from a copy; return the removed test files."""
+    shutil.rmtree(root / "harness" / "plugins" / name)
+    shutil.rmtree(root / "tests" / "plugins" / name, ignore_errors=True)
+    project = root / "pyproject.toml"
+    entry = re.compile(rf'^[\w-]+ = "harness\.plugins\.{name}\b.*\n', re.MULTILINE)
+    project.write_text(entry.sub("", project.read_text()))
+    left, gone = {*(root / "tests").rglob("*.py")}, []
+    named = re.compile(rf"\bharness\.plugins\.{name}\b")
+    while True:
+        found = [path for path in left if named.search(path.read_text())]
+        if not found:
+            return gone
+        for path in found:
+            left.remove(path)
+            path.unlink()
+            gone.append(path.relative_to(root).as_posix())
+        # A test file whose helper is gone goes too.
+        modules = (one.removesuffix(".py").replace("/", r"\.") for one in gone)
+        named = re.compile(rf"\b({'|'.join(modules)})\b")
+
+
+def installed(root):
+    """Install a copy in an environment of its own, and return its Python."""
+    venv = root / ".venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    python = venv / "bin" / "python"
+    own = [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    place = subprocess.run(own, stdout=subprocess.PIPE, text=True, check=True)
+    beside = Path(place.stdout.strip()) / "beside.pth"
+    beside.write_text("\n".join(path for path in sys.path if "-packages" in path))
+    pip = [python, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*pip, "-e", root], check=True)
+    return python
+
+
+def main():
+    """Take plug-ins away one after another; end with 1 if a test then fails."""
+    at = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    every = sorted(path.parent.name for path in PLUGINS.glob("*/__init__.py"))
+    options, failed = sys.argv[at + 1 :] or QUICK, []
+    for name in sys.argv[1:at] or every:
+        with tempfile.TemporaryDirectory() as folder:
+            root = copied(Path(folder) / "copy")
+            gone = take_away(root, name)
+            python = installed(root)
+            print(f"without {name} and its {len(gone)} test files", flush=True)
+            done = subprocess.run(
+                [python, "-m", "pytest", *options], cwd=root, check=False
+            )
+            failed += [name] * (done.returncode != 0)
+    print(f"tests fail without {', '.join(failed)}" if failed else "all tests pass")
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
