@@ -18,7 +18,6 @@ from typing import Any
 import click
 
 from harness import __version__
-from harness.commands.explain.command import explain, repro
 from harness.commands.ranges import ranges
 from harness.commands.run import run
 from harness.commands.show import nodes, show
@@ -55,7 +54,7 @@ def cli() -> None:
     """
 
 
-for _command in (run, show, nodes, explain, repro, ranges, store):
+for _command in (run, show, nodes, ranges, store):
     cli.add_command(_command)
 
 

@@ -23,10 +23,10 @@ class Plugin:
     """What a package adds; each entry is the name of a function, ``module:function``.
 
     Attributes:
-        baselines: Functions of the name of a baseline and the folder of runs. Each
-            returns the path of the baseline; `ParityError` says that there is none.
         cases: Readers of the tables ``[pipeline.NAME]`` of a suite, each a
             `harness.suite.end_to_end.Reader`.
+        baselines: Functions of the name of a baseline and the folder of runs. Each
+            returns the path of the baseline; `ParityError` says that there is none.
         commands: `click` commands of `parity`.
         checks: Functions of a `CaseRecord`. Each returns None, or one sentence that
             says what is wrong. The outputs of the case then fail with the outcome
@@ -42,14 +42,28 @@ class Plugin:
         shards: Functions of the text of ``--shard``. Each returns a `Shard`.
         stores: Functions of the URL of a store, and of whether nothing may be put
             there. Each returns a `SharedStore`, or None for a URL that it cannot read.
+        patterns: Functions of an `Off`, a value whose error is far beyond noise. Each
+            returns what the error looks like, or an empty text. Worker processes call
+            them.
+        graphs: Functions of a component, its PyTorch module and the store's entry of
+            its exported graph. Each returns where the two differ, as values for JSON,
+            and a record keeps it. The process that exports calls them.
+        differences: Functions of a program's values, the deployed file and the exported
+            graph. Each returns messages about operators that differ from the program's,
+            by the names of their values. Worker processes call them.
+        findings: Functions of a `CaseRecord`, and of whether its outputs fail. Each
+            returns an outcome and a message about the outputs, or None. It counts
+            before every value.
+        notes: Functions of a `CaseRecord` that yield messages for the list of its
+            layers, such as what was not compared.
         sessions: Functions of an `Opening` of a deployed file on a target. Each returns
             a context manager that gives the `Session`, or None for another's target.
         preload: Modules that the process of PyTorch imports before its first job.
 
     """
 
-    baselines: tuple[str, ...] = ()
     cases: tuple[str, ...] = ()
+    baselines: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
@@ -58,6 +72,11 @@ class Plugin:
     executors: tuple[str, ...] = ()
     shards: tuple[str, ...] = ()
     stores: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
+    graphs: tuple[str, ...] = ()
+    differences: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     sessions: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
 
@@ -84,7 +103,11 @@ class Added:
         """The function and why it cannot be loaded, as one sentence."""
         return f"plug-in {self.plugin!r}: {self.name} cannot be loaded: {self.refused}"
 
-    def called(self, *arguments: object) -> Any:  # noqa: ANN401  # what a plug-in returns
+    def called(
+        self,
+        *arguments: object,
+        **named: object,
+    ) -> Any:  # noqa: ANN401  # what a plug-in returns
         """Return what the function returns.
 
         Raises:
@@ -94,7 +117,7 @@ class Added:
         """
         if self.function is None:
             raise SpecError(self.words)
-        return self.function(*arguments)
+        return self.function(*arguments, **named)
 
     def failed(self, error: Exception) -> str:
         """Return a sentence about an error that the function raised."""
@@ -115,6 +138,21 @@ def added(kind: str) -> Iterator[Added]:
             yield Added(name, GROUP, None, refused)
         for function in getattr(plugin, kind, ()):
             yield _loaded(name, function)
+
+
+def answers(kind: str, *arguments: object, **named: object) -> Iterator[Any]:
+    """Yield what each function of a kind returns.
+
+    A plug-in that cannot be loaded has no functions; commands and checks say so.
+
+    Raises:
+        SpecError: A function cannot be loaded.
+        Exception: A function raised it.
+
+    """
+    for one in added(kind):
+        if one.name != GROUP:
+            yield one.called(*arguments, **named)
 
 
 def declared(kind: str) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ from harness.core.entry import Entry
 from harness.core.errors import ParityError, SpecError, StageError, StoreError
 from harness.core.memory import Need
 from harness.core.outcome import Outcome
+from harness.core.plugins import declared
 from harness.core.received import DamagedError, in_a_clause, read_bytes
 from harness.core.record import SELF, Row
 from harness.core.record_form import from_columns
@@ -34,7 +35,6 @@ from harness.core.rounding import Effects, Trials
 from harness.core.runtime import formats, is_made, reference_host, runtime
 from harness.engine import export_files, keys, tasks
 from harness.engine.deployed import Deployed, Reading
-from harness.engine.excerpt import Redraw, Spot
 from harness.engine.imports import Imports
 from harness.engine.stage import Stage, lost
 from harness.engine.store import Store
@@ -206,25 +206,6 @@ class Artifacts:
                 )
         return tuple(self.found(tasks.INPUTS, drawn, sample) for sample in samples)
 
-    def excerpt(self, case: Case, graph: Entry, reading: Reading, spot: Spot) -> Entry:
-        """Return the excerpt around one value of a graph; cut it out if missing."""
-        return self.make(
-            tasks.EXCERPT.of(host=f"{CONVERT}{case.backend}"),
-            *(case.component, graph, reading, spot),
-            decides=(graph, reading, spot),
-            subject=case.component.name,
-            label=f"{case.id}: excerpt at {spot.probe}",
-        )
-
-    def redrawn(self, case: Case, excerpt: Entry, how: Redraw) -> Entry:
-        """Return an excerpt with drawn numbers; draw them if they are missing."""
-        return self.make(
-            tasks.REDRAWN.of(host=f"{CONVERT}{case.backend}"),
-            *(excerpt, how),
-            subject=case.component.name,
-            label=f"{case.id}: drawn excerpt",
-        )
-
     def effects(
         self,
         stage: Stage,
@@ -322,9 +303,10 @@ class Artifacts:
     def checked(self, case: Case, graph: Entry) -> Mapping[str, object]:
         """Return the differences between a graph and PyTorch's module.
 
-        The result is empty if there is no module or no graph.
+        The result is empty if there is no module or no graph, or no plug-in that
+        compares them.
         """
-        if reference_host(case) != "torch":
+        if reference_host(case) != "torch" or not declared("graphs"):
             return {}
         checked = self.make(
             tasks.CHECKED,

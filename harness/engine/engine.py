@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from harness.core.case import Case, Group, Sample, sample_groups, samples_of
-from harness.core.comparison import Comparison
 from harness.core.end_to_end import EndToEndCase, Tested
 from harness.core.entry import Entry
 from harness.core.errors import ParityError, SpecError, StageError, StoreError
@@ -29,7 +28,6 @@ from harness.core.waiting import awaited
 from harness.engine import export_files, keys, tasks
 from harness.engine.artifacts import Artifacts, native_converter
 from harness.engine.deployed import Deployed, Reading
-from harness.engine.excerpt import Excerpt, Redraw, Spot, excerpt_of
 from harness.engine.groups import Begun, together
 from harness.engine.kept import kept, seen
 from harness.engine.made_of import made_of
@@ -184,8 +182,8 @@ class Engine(AbstractContextManager["Engine"]):
     def run(self, case: Tested) -> CaseRecord:
         """Run one case through all stages and return its record."""
         if isinstance(case, EndToEndCase):
-            return _recorded(case, partial(self._run_end_to_end, case))
-        return _recorded(case, partial(self._run, case))
+            return self.recorded(case, partial(self._run_end_to_end, case))
+        return self.recorded(case, partial(self._run, case))
 
     def _run(self, case: Case) -> Fields:
         case = self._artifacts.known(case)
@@ -196,7 +194,7 @@ class Engine(AbstractContextManager["Engine"]):
             for _, file in found
             for reading in file.readings
         ]
-        fields = self._measured(case, [file for _, file in found])
+        fields = self.measured(case, [file for _, file in found])
         readings = [reading for _, file in found for reading in file.readings]
         fields["rows"] += self._artifacts.self_rows(case, readings)
         # This is last: if a runtime refuses the file, its own message is better.
@@ -249,13 +247,7 @@ class Engine(AbstractContextManager["Engine"]):
             found.append((graph, replace(file, asked=asked)))
         return found
 
-    def _run_excerpt(self, excerpt: Excerpt) -> Fields:
-        case = excerpt.case
-        file = self._artifacts.deployed(case, excerpt.entry, [excerpt.reading])
-        fields = self._measured(case, [file])
-        return {**fields, "artifacts": {case.backend: file.artifact.summary}}
-
-    def _measured(self, case: Case, deployed: Sequence[Deployed]) -> Fields:
+    def measured(self, case: Case, deployed: Sequence[Deployed]) -> Fields:
         """Run a case's deployed files, and return the measurements.
 
         The questions of a contract are asked once; the store keeps what a file answers.
@@ -347,51 +339,6 @@ class Engine(AbstractContextManager["Engine"]):
         )
         return cast("tuple[Loss, ...]", result.value)
 
-    def excerpt(self, case: Case, sample: Sample, spot: Spot) -> Excerpt:
-        """Return the excerpt around one value of a case's graph, as a separate case.
-
-        The sample gives the values of the reference.
-        """
-        case, graph, reading = self._one(self._artifacts.known(case), sample)
-        entry = self._artifacts.excerpt(case, graph, reading, spot)
-        return excerpt_of(case, entry)
-
-    def redraw(self, excerpt: Excerpt, how: Redraw) -> Excerpt:
-        """Return an excerpt with drawn weights and inputs, as a separate case.
-
-        Raises:
-            ParityError: ONNX's reference evaluator cannot run it.
-
-        """
-        entry = self._artifacts.redrawn(excerpt.case, excerpt.entry, how)
-        return excerpt_of(excerpt.case, entry, renamed=True)
-
-    def run_excerpt(self, excerpt: Excerpt) -> CaseRecord:
-        """Deploy an excerpt with its case's settings, run it, and return its record."""
-        return _recorded(excerpt.case, partial(self._run_excerpt, excerpt))
-
-    def evaluate(self, excerpt: Excerpt) -> Comparison:
-        """Compare what ONNX's reference evaluator makes of an excerpt; no runtime runs.
-
-        Raises:
-            ParityError: The evaluator cannot run it.
-
-        """
-        result = self._worker_pool.job(
-            "torch",
-            tasks.EVALUATE,
-            excerpt.entry,
-            subject=excerpt.case.id,
-            label=f"{excerpt.case.id}: by ONNX's reference evaluator",
-            failure=Outcome.RUN,
-        )
-        return cast("Comparison", result.value)
-
-    def deploy_excerpt(self, excerpt: Excerpt) -> Path:
-        """Return the deployed file of an excerpt; make it if it is missing."""
-        artifact, model = self._artifacts.deploy(excerpt.case, excerpt.entry)
-        return artifact.file(model)
-
     def run_task(
         self, case: Case, task: str, *arguments: object, what: str
     ) -> tuple[Entry, ...]:
@@ -451,11 +398,11 @@ class Engine(AbstractContextManager["Engine"]):
         watched = replace(sample, layers=True)
         every = tuple(watched if one == sample else one for one in case.samples)
         case = self._artifacts.known(replace(case, samples=every))
-        case, graph, reading = self._one(case, watched)
+        case, graph, reading = self.of_sample(case, watched)
         file = self._artifacts.deployed(case, graph, [reading])
         rows: tuple[Row, ...] = ()
         if not sample.layers:
-            found = self._measured(case, [file])["rows"]
+            found = self.measured(case, [file])["rows"]
             rows = tuple(row for row in found if row.what in {LAYERS, READ[LAYERS]})
         what = "on the reference's inputs"
         try:
@@ -466,7 +413,32 @@ class Engine(AbstractContextManager["Engine"]):
             return rows
         return (*rows, *cast("tuple[Row, ...]", result.value))
 
-    def _one(self, case: Case, sample: Sample) -> tuple[Case, Entry, Reading]:
+    @staticmethod
+    def recorded(case: Tested, measure: Callable[[], Fields]) -> CaseRecord:
+        """Return the record of a run, with its measurements or its failure."""
+        try:
+            with timed() as seconds:
+                fields = {**measure(), "took_s": seconds}
+        except ParityError as error:
+            # A pipeline reads its picture or prompt when it draws, not at the export.
+            drawn = isinstance(case, EndToEndCase)
+            outcome, log = Outcome.REFERENCE if drawn else Outcome.EXPORT, ""
+            if isinstance(error, StageError):
+                outcome, log = error.outcome, error.log
+                # Whoever starts a case has looked whether its runtime is installed.
+                # If a target or a package is still missing, nobody may overlook it.
+                if outcome is Outcome.UNAVAILABLE:
+                    outcome = Outcome.ABSENT
+            failure = Failure(outcome=outcome, message=str(error), log=log)
+            fields = {"failure": failure}
+        return record_of(
+            case,
+            stand_ins=stand_ins_of(case),
+            too_large=case.too_large if isinstance(case, Case) else (),
+            **fields,
+        )
+
+    def of_sample(self, case: Case, sample: Sample) -> tuple[Case, Entry, Reading]:
         """Return a case with one sample, its graph, and the sample's reference."""
         group, graph, readings = next(
             found for found in self._prepared(case) if sample in found[0].samples
@@ -486,31 +458,6 @@ def _contract_of(case: Case, file: Deployed) -> tuple[object, ...]:
     device = case.device
     ran = keys.processor(device), runtime(case.backend)
     return file.artifact, file.asked, inputs, device, *ran
-
-
-def _recorded(case: Tested, measure: Callable[[], Fields]) -> CaseRecord:
-    """Return the record of a run, with its measurements or its failure."""
-    try:
-        with timed() as seconds:
-            fields = {**measure(), "took_s": seconds}
-    except ParityError as error:
-        # A pipeline reads its picture or prompt when it draws, not at the export.
-        drawn = isinstance(case, EndToEndCase)
-        outcome, log = Outcome.REFERENCE if drawn else Outcome.EXPORT, ""
-        if isinstance(error, StageError):
-            outcome, log = error.outcome, error.log
-            # Whoever starts a case has looked whether its runtime is installed. If a
-            # target or a package is still missing, nobody may overlook it.
-            if outcome is Outcome.UNAVAILABLE:
-                outcome = Outcome.ABSENT
-        failure = Failure(outcome=outcome, message=str(error), log=log)
-        fields = {"failure": failure}
-    return record_of(
-        case,
-        stand_ins=stand_ins_of(case),
-        too_large=case.too_large if isinstance(case, Case) else (),
-        **fields,
-    )
 
 
 def record_of(case: Tested, **fields: Any) -> CaseRecord:  # noqa: ANN401  # a record's

@@ -10,12 +10,14 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import (
     PackageNotFoundError,
     distribution,
     packages_distributions,
 )
+from importlib.util import find_spec
 from pathlib import Path
 from typing import cast
 
@@ -35,11 +37,11 @@ from harness.core.digest import digest_file, digest_tree, digest_value
 from harness.core.entry import Entry
 from harness.core.environment import environment, installed
 from harness.core.foreign_files import weight_files
+from harness.core.plugins import declared
 from harness.core.rounding import Trials
 from harness.core.runtime import Runtime, onnx_runtime, runtime, runtimes
 from harness.core.settings import RUNS
 from harness.engine.deployed import Reading
-from harness.engine.excerpt import Redraw, Spot
 from harness.engine.own_code import own_code
 from harness.recipes import RECIPES, weight_folders
 from harness.recipes.lora import files_of
@@ -63,7 +65,6 @@ DRAWING_TOOLS = (
     *("torch", "diffusers", "transformers", "numpy"),
     *("tokenizers", "sentencepiece"),
 )
-EVALUATOR = ("onnx", "numpy")
 OPENCV = ("opencv-python-headless", "opencv-python")
 
 _OF_FOLDER = re.compile(r"\.dist-info/|^(\.\./)+(bin|Scripts)/|^__editable__")
@@ -137,10 +138,8 @@ def _(argument: Entry) -> object:
     return contents(argument)
 
 
-@part.register(ExportSettings)
-@part.register(Spot)
-@part.register(Redraw)
-def _(argument: ExportSettings | Spot | Redraw) -> object:
+@part.register
+def _(argument: ExportSettings) -> object:
     return asdict(argument)
 
 
@@ -366,6 +365,31 @@ def _runtime_code(declared: Runtime) -> str:
 @functools.cache
 def _package_code(home: Path) -> str:
     return digest_tree(home, (".py",))
+
+
+@functools.cache
+def code_of_plugins(kind: str) -> dict[str, str]:
+    """Return a digest of the code of each function that plug-ins add of a kind.
+
+    The function's package counts: all modules of its folder. A module that cannot be
+    found has no digest, and whoever calls the function says so.
+    """
+    return {name: _code_at(name.partition(":")[0]) for name in declared(kind)}
+
+
+def _code_at(module: str) -> str:
+    """Return a digest of the package of a module, or of a module that has none."""
+    package = module.rpartition(".")[0] or module
+    top, _, inside = package.partition(".")
+    if top == HOME.name:
+        return code_digest((inside.replace(".", "/"),))
+    with suppress(ImportError):
+        found = find_spec(package)
+        if found and found.submodule_search_locations:
+            return _package_code(Path(found.submodule_search_locations[0]))
+        if found and found.origin:
+            return digest_file(Path(found.origin))
+    return ""
 
 
 def builds(names: Sequence[str]) -> dict[str, list[str]]:

@@ -20,7 +20,7 @@ _PYTORCH: Final = (
     # host compiles it meanwhile, and a job loads it from numba's cache.
     "harness.measure.kernel",
 )
-_CONVERTS: Final = ("harness.runtimes.graph.deploy", "harness.runtimes.graph.excerpt")
+_CONVERTS: Final = ("harness.runtimes.graph.deploy",)
 _COMPARES: Final = "harness.measure.precompile"
 
 

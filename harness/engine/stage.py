@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from harness.core.entry import Entry
 from harness.core.errors import SpecError, StageError, StoreError
 from harness.core.outcome import Outcome
-from harness.engine.keys import builds, code_digest, part
+from harness.engine.keys import builds, code_digest, code_of_plugins, part
 
 if TYPE_CHECKING:
     from harness.engine.store import Build, Store
@@ -28,6 +28,7 @@ class Stage:
         takes: Names of the arguments that decide an entry, in order; the key has them.
         code: Folders and files of the harness's own code that decide an entry.
         tools: Packages that decide an entry.
+        plugins: Field of `Plugin` whose functions decide an entry too.
         task: ``module:function`` that makes an entry in a worker process. It gets an
             empty folder and its own arguments, and returns the entry's notes. It is
             empty if a larger task makes several entries at once.
@@ -43,6 +44,7 @@ class Stage:
     takes: tuple[str, ...]
     code: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
+    plugins: str = ""
     task: str = ""
     host: str = "torch"
     failure: Outcome = Outcome.EXPORT
@@ -62,7 +64,9 @@ class Stage:
             raise SpecError(msg)
         key = dict(zip(self.takes, map(part, decides), strict=True))
         code = {"code": code_digest(self.code)} if self.code else {}
-        return {**key, **code, **({"tools": builds(self.tools)} if self.tools else {})}
+        tools = {"tools": builds(self.tools)} if self.tools else {}
+        plugins = {"plugins": code_of_plugins(self.plugins)} if self.plugins else {}
+        return {**key, **code, **tools, **plugins}
 
     def of(self, **changes: Any) -> Self:  # noqa: ANN401  # fields of this class
         """Return the stage with other fields: the kind of a runtime, or its host."""

@@ -105,6 +105,7 @@ CHECKED: Final = Stage(
     takes=("component", "onnx"),
     code=keys.EXPORTED,
     tools=keys.EXPORT_TOOLS,
+    plugins="graphs",
     task="harness.runtimes.pytorch.prepare:check",
 )
 """The differences between a graph and its PyTorch module; neither runs."""
@@ -136,24 +137,6 @@ TAKEN: Final = Stage(
 
 COMPARE_REMADE: Final = "harness.runtimes.graph.remade:compare"
 """Compares an entry of a store with the same entry, made anew (`torch`)."""
-
-EXCERPT: Final = Stage(
-    kind="excerpt",
-    takes=("onnx", "reading", "spot"),
-    code=("engine", "measure", "runtimes/graph"),
-    tools=keys.EVALUATOR,
-    task="harness.runtimes.graph.excerpt:cut_excerpt",
-    failure=Outcome.CONVERT,
-)
-"""The operators around one value, cut out of an exported graph."""
-
-REDRAWN: Final = EXCERPT.of(
-    takes=("excerpt", "how"), task="harness.runtimes.graph.redraw:redraw_excerpt"
-)
-"""An excerpt with other weights, inputs and sizes."""
-
-EVALUATE: Final = "harness.runtimes.graph.evaluated:evaluate"
-"""Compares what ONNX's reference evaluator makes of an excerpt (`torch`)."""
 
 RUN_CANDIDATE: Final = "harness.runtimes.candidate.candidate:run_candidate"
 """Runs a deployed file and compares it meanwhile (the runtime's own host)."""

@@ -18,7 +18,7 @@ from msgspec import structs
 from harness.core.end_to_end import IMAGE, MIXED, PAIRS
 from harness.core.errors import first_line
 from harness.core.outcome import Outcome
-from harness.core.plugins import added
+from harness.core.plugins import added, answers
 from harness.core.record import (
     ISOLATED,
     LAYERS,
@@ -46,7 +46,6 @@ from harness.judge.foreign import (
     itself_words,
     of_reference,
 )
-from harness.judge.graph_check import graph_finding
 from harness.judge.known_gaps import Gap
 from harness.judge.pipeline import picture_words
 from harness.judge.policy import JUDGED_WITHIN, Policy
@@ -61,8 +60,8 @@ from harness.judge.sizes import only_at
 from harness.judge.tolerance import FULL_PRECISION, Tolerance, first_tier, first_tiers
 from harness.judge.unread import read_by_padding, unread_message
 from harness.judge.value import JudgedRow, judge, max_floors
-from harness.measure.error_patterns.observed import how_general
 from harness.measure.metrics import TUNED
+from harness.measure.patterns import how_general
 
 _FIGURES = re.compile(r"[-+]?\d[\d.,e+-]*")
 """What differs between two messages of one kind."""
@@ -281,9 +280,7 @@ def judge_case(
             # It is reported in place of any row: a file that does not get its inputs
             # cannot be right.
             (found, reason), first, inputs, also = breach, None, (), ()
-        elif told := (
-            graph_finding(record, failing=bool(failing)) or without_effect(record)
-        ):
+        elif told := _of_graph(record, failing=bool(failing)) or without_effect(record):
             # It counts, however small its effect is.
             reason = f"{told[1]}; {reason}" if failing else told[1]
             found, first, inputs = told[0], None, ()
@@ -431,6 +428,14 @@ def _found(
             )
     worst = max(rows, key=lambda judged: judged.verdict.usage)
     return Outcome.WITHIN, f"{_name(worst.row)}: {worst.verdict.reason}"
+
+
+def _of_graph(record: CaseRecord, *, failing: bool) -> tuple[Outcome, str] | None:
+    """Return the first outcome and message that a plug-in has about the outputs."""
+    try:
+        return next(filter(None, answers("findings", record, failing=failing)), None)
+    except Exception as error:  # noqa: BLE001  # a plug-in's own code raises anything
+        return Outcome.RUN, first_line(error)
 
 
 def _by_plugins(record: CaseRecord) -> Iterator[tuple[str, Outcome]]:

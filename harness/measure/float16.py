@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.core.probes import Probe
-from harness.measure.error_patterns.observed import plain_name
+from harness.measure.patterns import plain_name
 from harness.measure.trace import Trace
 
 LARGEST = 65504.0

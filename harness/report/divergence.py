@@ -14,7 +14,7 @@ from harness.core.text import INDENT, WIDTH, count, cut, few, in_floors, operato
 from harness.judge.case import CaseVerdict
 from harness.judge.pipeline import app_causes
 from harness.judge.value import JudgedRow
-from harness.measure.error_patterns.observed import RIGHT
+from harness.measure.patterns import RIGHT
 from harness.report.run_facts import BAD, RunFacts
 
 ON_THE_WAY = (LAYERS, LATENTS)

@@ -32,13 +32,13 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from harness.commands.explain import post
-from harness.commands.explain.excerpts import cut_out
 from harness.core.settings import Settings
 from harness.engine.artifacts import Artifacts
 from harness.engine.export_files import MODEL
 from harness.engine.store import Store
-from harness.runtimes.graph.redraw import plain
+from harness.plugins.explain import post
+from harness.plugins.explain.excerpts import cut_out
+from harness.plugins.explain.redraw import plain
 from harness.suite.judge import Judge
 from harness.suite.suite import load_suite
 from tests.faults.catalogue import sessions

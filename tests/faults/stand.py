@@ -137,7 +137,7 @@ class Stand:
         return tuple(self._judge.check(record, what) for what in (LAYERS, OUTPUTS))
 
     def _record(self, case: Case, file: Deployed) -> CaseRecord:
-        fields = self._engine._measured(case, [file])
+        fields = self._engine.measured(case, [file])
         graph_error = max(
             float(reading.reference.meta["rewrite_max_abs"])
             for reading in file.readings

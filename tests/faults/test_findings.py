@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from harness.commands.explain.explain import explain
 from harness.core.probes import load_probes
 from harness.core.settings import Settings
 from harness.engine.engine import Engine
 from harness.measure.float16 import scan
 from harness.measure.trace import open_trace
+from harness.plugins.explain.explain import explain
 from harness.suite.judge import Judge
 from harness.suite.schema import Limits
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from harness.commands.explain import post
 from harness.engine.store import Store
+from harness.plugins.explain import post
 from tests.faults.catalogue import FAULTS
 from tests.faults.posted import NEVER, PlantedEngine, posted
 

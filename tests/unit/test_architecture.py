@@ -33,7 +33,13 @@ HOMES = {
             "runtimes.*",
             *("plugins.start.doctor.child", "plugins.pipelines.drawing.*"),
         ),
-        *("commands.explain.*", "plugins.tune.draws", "plugins.bench.*"),
+        *(
+            "plugins.explain.*",
+            "plugins.patterns.*",
+            "plugins.weights.*",
+            "plugins.tune.draws",
+            "plugins.bench.*",
+        ),
         "plugins.plan.search",
         *("plugins.card.*", "plugins.elsewhere.*"),  # a card and a trace have arrays
         "strategies",
@@ -42,8 +48,8 @@ HOMES = {
     "numba": ("measure.kernel",),
     "torch": (
         *("recipes.*", "runtimes.pytorch.*", "runtimes.foreign.*"),
-        *("runtimes.graph.check", "runtimes.graph.module_settings"),
-        "runtimes.graph.weight_causes",
+        *("plugins.weights.check", "plugins.weights.module_settings"),
+        *("plugins.weights.causes", "plugins.weights.graph"),
         "plugins.pipelines.drawing.*",
         *("plugins.start.doctor.child", "plugins.bench.torch_module"),
     ),
@@ -51,8 +57,11 @@ HOMES = {
         "core.onnx_header",
         *("runtimes.pytorch.export", "runtimes.graph.*", "runtimes.foreign.*"),
         *("runtimes.onnxruntime.*", "runtimes.mnn.*", "plugins.start.doctor.child"),
+        *("plugins.explain.cut", "plugins.explain.redraw", "plugins.explain.evaluated"),
+        *("plugins.patterns.mended", "plugins.patterns.operands"),
+        *("plugins.weights.check", "plugins.weights.attribute*"),
     ),
-    "onnx_ir": ("runtimes.pytorch.*", "runtimes.graph.check", "runtimes.foreign.*"),
+    "onnx_ir": ("runtimes.pytorch.*", "plugins.weights.check", "runtimes.foreign.*"),
     "onnxscript": ("runtimes.pytorch.translation",),  # torch.onnx imports the rest
     "onnxruntime": ("runtimes.onnxruntime.*",),
     "MNN": ("runtimes.mnn.*",),
@@ -74,8 +83,9 @@ LATE = (
 # Only worker processes import these.
 NOT_LATE = (
     *("recipes.inputs", "recipes.varied", "plugins.bench.torch_module"),
-    *("plugins.tune.draws", "plugins.card.*", "plugins.elsewhere.*"),
-    "plugins.pipelines.drawing.*",
+    *("plugins.tune.draws", "plugins.patterns.*", "plugins.weights.*"),
+    *("plugins.explain.cut", "plugins.explain.redraw", "plugins.explain.evaluated"),
+    *("plugins.card.*", "plugins.elsewhere.*", "plugins.pipelines.drawing.*"),
 )
 
 

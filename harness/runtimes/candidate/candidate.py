@@ -35,14 +35,13 @@ from harness.measure.align import (
     wanted_values,
 )
 from harness.measure.compare import compare
-from harness.measure.error_patterns.rules import beyond_noise, error_pattern
 from harness.measure.name_map import Names, about, as_given
+from harness.measure.patterns import Isolated, Off, beyond_noise, pattern_of
 from harness.measure.trace import OUTPUT, Trace, load_inputs, open_trace
 from harness.measure.unread import without
 from harness.recipes import uses
 from harness.runtimes.candidate.contract import ask_file, frozen
 from harness.runtimes.graph.onnx_graph import computing_nodes, read_into
-from harness.runtimes.graph.operands import Operands
 from harness.runtimes.session import (
     SAMPLE,
     Feeds,
@@ -252,8 +251,7 @@ def _lineage(probes: Sequence[Probe], rows: Sequence[Row]) -> dict[str, Any]:
 class Watcher:
     """Compares each value with the reference's while the runtime still has it.
 
-    Without `operands` an error is described without PyTorch's operator: the inputs of
-    the candidate's operator are its own.
+    If the operators did not run `isolated`, the inputs of each are the candidate's own.
     """
 
     def __init__(
@@ -261,11 +259,11 @@ class Watcher:
         sample: str,
         trace: Trace,
         probes: Sequence[Probe],
-        operands: Operands | None = None,
+        isolated: Isolated | None = None,
     ) -> None:
         self._sample = sample
         self._trace = trace
-        self._operands = operands
+        self._isolated = isolated
         self._wanted = {
             value: probe
             for value, probe in wanted_values(probes).items()
@@ -344,10 +342,17 @@ class Watcher:
         self._to_describe -= 1
         self._looked_at += expected.size
         near = {p: self._trace[p] for p in probe.parents if p in self._trace}
-        it = self._operands.of(probe) if self._operands else None
-        # The operators before a module may cause the error, so its name says nothing.
-        op = "" if probe.between else probe.op
-        return error_pattern(expected, actual, found.floor_rms, op, near, it=it)
+        off = Off(
+            expected=expected,
+            actual=actual,
+            floor_rms=found.floor_rms,
+            # Operators before a module may cause the error, so its name says nothing.
+            op="" if probe.between else probe.op,
+            near=near,
+            probe=probe,
+            isolated=self._isolated,
+        )
+        return pattern_of(off)
 
     def rows(self) -> list[Row]:
         """Return a row for each compared value, in order of execution.
@@ -440,8 +445,14 @@ def output_rows(
             # Two empty outputs are equal, and say nothing about a buffer.
             stale = actual.size > 0 and any(np.array_equal(actual, o) for o in others)
             near = {other: trace[OUTPUT + other] for other in made if other != name}
-            looks = error_pattern(expected, actual, floor, "output", near)
-            looks = STALE if stale else looks
+            off = Off(
+                expected=expected,
+                actual=actual,
+                floor_rms=floor,
+                op="output",
+                near=near,
+            )
+            looks = STALE if stale else pattern_of(off)
         rows += [
             Row(
                 sample=sample,

@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING
 
 from harness.core.case import Component, Device
 from harness.core.entry import check_artifact
+from harness.core.plugins import answers
 from harness.core.probes import load_probes
 from harness.core.record import ISOLATED, Row, as_read
 from harness.engine.deployed import Deployed
 from harness.engine.host import report_progress
 from harness.measure.align import source_value
-from harness.measure.error_patterns.observed import NOISE
+from harness.measure.patterns import NOISE, Isolated
 from harness.measure.trace import load_inputs, open_trace
 from harness.runtimes.candidate.candidate import Watcher
-from harness.runtimes.graph.attributes import differing_attributes, fewer_bits
-from harness.runtimes.graph.operands import Operands
 from harness.runtimes.session import open_session
 
 if TYPE_CHECKING:
@@ -48,8 +47,8 @@ def run_isolated(
     trace = open_trace(reading.reference.path)
     probes = load_probes(file.probes)
     feeds = load_inputs(reading.inputs, component)
-    given = Operands(trace, probes, feeds, file.graph)
-    watcher = Watcher(reading.sample, trace, probes, operands=given)
+    isolated = Isolated(trace=trace, probes=probes, feeds=feeds, graph=file.graph)
+    watcher = Watcher(reading.sample, trace, probes, isolated)
     outputs = [spec.name for spec in component.outputs]
     kinds: dict[str, Kind] = {}
 
@@ -61,8 +60,9 @@ def run_isolated(
     with open_session(backend_name, path, device, outputs) as session:
         session.watch(feeds, watcher.sizes, note)
         session.isolate(feeds, Given(watcher, kinds), watcher.on_value)
-    bits = fewer_bits(probes, path)
-    said = {**bits, **differing_attributes(probes, file.graph)}
+    said: dict[str, str] = {}
+    for answer in answers("differences", probes, path, file.graph):
+        said |= answer
     return tuple(
         replace(row, what=ISOLATED, looks=_both(said.get(row.probe, ""), row.looks))
         for row in as_read(watcher.rows())

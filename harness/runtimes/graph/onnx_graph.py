@@ -12,7 +12,7 @@ import onnx
 from harness.core.contract import Sides
 from harness.core.onnx_header import port_of
 from harness.core.probes import Probe
-from harness.measure.align import Axes, GraphValue
+from harness.measure.align import Axes, GraphValue, wanted_values
 
 if TYPE_CHECKING:
     import numpy as np
@@ -325,3 +325,58 @@ def small_constants(graph: onnx.GraphProto, most: int) -> dict[str, np.ndarray]:
         and tensor.data_type != onnx.TensorProto.STRING
         and prod(tensor.dims) <= most
     }
+
+
+def value_names(probes: Sequence[Probe]) -> dict[str, str]:
+    """Return each probe's name to the exported value that carries it."""
+    return {probe.name: value for value, probe in wanted_values(probes).items()}
+
+
+def nodes_of(
+    probe: Probe, makers: Mapping[str, onnx.NodeProto], values: Mapping[str, str]
+) -> list[onnx.NodeProto]:
+    """Return the nodes between a probe's value and its parents', the last first.
+
+    `values` is what `value_names` returns. In a foreign file a parent may have no
+    value. Then every value with a name ends the search, and so does a node that was
+    made for another value of the program, or behind which another operator begins.
+    """
+    start = values.get(probe.name, "")
+    if not start:
+        return []
+    if all(name in values for name in probe.parents):
+        ends = {values[name] for name in probe.parents}
+        # A module's probe has no parents: then any value with a name ends the search.
+        return list(nodes_between(makers, start, ends or set(values.values())))
+    found = {n.output[0]: n for n in _near(makers, start, set(values.values()))}
+    return [node for name, node in reversed(list(makers.items())) if name in found]
+
+
+def _near(
+    makers: Mapping[str, onnx.NodeProto], start: str, ends: Collection[str]
+) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes that make a value, as far as they are of one operator."""
+    waiting, seen = [start], {""}
+    noted = program_value(makers[start]) if start in makers else ""
+    while waiting:
+        name = waiting.pop()
+        if name in seen or name not in makers or (name in ends and name != start):
+            continue
+        seen.add(name)
+        node = makers[name]
+        if noted and program_value(node) not in {"", noted}:
+            continue
+        yield node
+        if noted or node.op_type not in _WHOLE_OPERATORS:
+            waiting.extend(read_by(node))
+
+
+_WHOLE_OPERATORS = (
+    *("Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum", "Gather", "Resize"),
+    *("LayerNormalization", "InstanceNormalization", "GroupNormalization"),
+    *("BatchNormalization", "RMSNormalization", "Softmax", "LogSoftmax", "CumSum"),
+    *("AveragePool", "MaxPool", "GlobalAveragePool", "GRU", "LSTM", "TopK"),
+    *("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2"),
+    *("LeakyRelu", "Elu", "Celu", "Gelu", "HardSigmoid", "HardSwish", "Clip"),
+)
+"""Operators behind which another operator of PyTorch's begins."""

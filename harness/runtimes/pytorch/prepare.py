@@ -27,6 +27,7 @@ from harness.core.case import (
 from harness.core.entry import Entry
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
+from harness.core.plugins import answers
 from harness.core.probes import load_probes
 from harness.core.runtime import formats
 from harness.engine import keys, tasks
@@ -40,9 +41,7 @@ from harness.measure.trace import load_inputs
 from harness.recipes import recipe_module
 from harness.recipes.inputs import draw
 from harness.runtimes.foreign.lineup import NAMES, line_up_converted, take_onnx
-from harness.runtimes.graph.check import check_graph
 from harness.runtimes.graph.onnx_graph import unread_inputs
-from harness.runtimes.graph.weight_causes import Lora
 from harness.runtimes.pytorch.contract import effects_at
 from harness.runtimes.pytorch.export import Exported, export_onnx, quiet
 from harness.runtimes.pytorch.export_errors import refuse_adapters
@@ -104,12 +103,11 @@ def check(
 def differences(
     component: Component, module: torch.nn.Module, graph: Entry
 ) -> Mapping[str, object]:
-    """Return where a graph differs from a component's module; nothing without one."""
-    if MODEL not in graph.files:  # a foreign MNN file has no graph
-        return {}
-    report_progress("comparing", component.name, "weights and attributes")
-    probes = load_probes(graph.file(PROBES))
-    return check_graph(module, probes, graph.file(MODEL), _lora_of(component))
+    """Return where plug-ins say that a graph differs from a component's module."""
+    found: dict[str, object] = {}
+    for answer in answers("graphs", component, module, graph):
+        found |= answer
+    return found
 
 
 def weigh(folder: Path, component: Component) -> Mapping[str, object]:
@@ -329,19 +327,6 @@ class Work(Stages):
                 tuple(sorted(group.shapes)),
             ),
         )
-
-
-def _lora_of(component: Component) -> Lora | None:
-    """Return the LoRA that a component's weights have, if the suite names one."""
-    source = component.source
-    if source.lora is None:
-        return None
-    bare = replace(component, source=replace(source, lora=None))
-    return Lora(
-        name=source.lora.name,
-        scale=source.lora_scale,
-        without=lambda: recipe_module(bare.recipe).build(bare),
-    )
 
 
 def _traced(group: Group) -> Sample:

@@ -25,10 +25,10 @@ from harness.engine.host import report_progress
 from harness.engine.tasks import EFFECTS_FILE
 from harness.measure.trace import load_inputs
 from harness.recipes import recipe_module
-from harness.runtimes.graph.check import digest_of
 from harness.runtimes.pytorch.prepare import ask_device
 from harness.runtimes.pytorch.program import own_path
 from harness.runtimes.pytorch.reference import run_of
+from harness.runtimes.pytorch.weights import digest_of
 
 Values = Mapping[str, np.ndarray]
 """Values by name; `Effects.rows` has the names."""

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from xxhash import xxh3_128_digest
 
 if TYPE_CHECKING:
-    import numpy as np
     import onnx_ir
 
 
@@ -34,6 +34,11 @@ def lost_weights(
     due = weights_due(module, example) if absent else set()
     due -= set(of_recurrent(module))
     return [name for name in absent if name in due]
+
+
+def digest_of(array: np.ndarray) -> bytes:
+    """Return a digest that is equal for arrays of equal bytes."""
+    return xxh3_128_digest(np.ascontiguousarray(array).view(np.uint8).data)
 
 
 def of_recurrent(module: torch.nn.Module) -> Iterator[str]:

@@ -247,12 +247,12 @@ FAULTS = (
         "test_",
     ),
     _rule(
-        "harness/measure/error_patterns/arithmetic.py",
+        "harness/plugins/patterns/arithmetic.py",
         "pattern-that-leaves-most-of-the-error",
         "if rms(left) > max(share * whole, min(noise, _SMALL_PART * whole)):",
         "if False:",
         "test_",
-        tests="measure/test_error_patterns.py",
+        tests="../plugins/patterns/test_error_patterns.py",
     ),
     _rule(
         "harness/plugins/elsewhere/calls.py",

@@ -14,7 +14,6 @@ from harness.core.case import (
     Variant,
 )
 from harness.engine.deployed import Reading
-from harness.engine.excerpt import Spot
 from harness.plugins.pipelines.case import pipelines_of
 from harness.recipes import describe
 from harness.suite.suite import load_suite
@@ -55,7 +54,6 @@ def given(source, tmp_path_factory):
         native=None,
         calibration=(),
         reading=Reading(sample="s", inputs=entry, reference=entry, layers=True),
-        spot=Spot(probe="v", shown=()),
         pipeline=pipelines_of(load_suite(DIGITS).pipeline_cases)[0].pipeline,
         trials=((("conv_in", 4),),),
         only=(),

@@ -73,7 +73,6 @@ def keys_of(given):
         "foreign mnn": lambda: tasks.TAKEN.key(
             keys.converted(given.foreign, "mnn"), runtime("mnn")
         ),
-        "excerpt": lambda: tasks.EXCERPT.key(given.graph, given.reading, given.spot),
         "drawing inputs": lambda: DRAWING_INPUTS.key(drawing_inputs(given.pipeline)),
         "drawing": lambda: DRAWING.key(given.pipeline, inputs, given.device),
         "question": lambda: {"q": keys.question(given.component, given.sample)},

@@ -22,6 +22,7 @@ def forget():
         for read in (keys._code, keys.code_digest, keys._package_code, keys._files):
             read.cache_clear()
         keys._recipe_code.cache_clear()
+        keys.code_of_plugins.cache_clear()
         _version.cache_clear()
 
     yield clear
@@ -145,7 +146,6 @@ REMADE = {
     "onnxruntime": {*CONVERTED, "runtimes/onnxruntime"},
     "openvino": {*CONVERTED, "runtimes/openvino"},
     "foreign mnn": {*FOREIGN, "runtimes/mnn"},
-    "excerpt": {*NAMED, "runtimes/graph"},
     "drawing inputs": {*PICTURES, "suite/families.py"},
     "drawing": {*PICTURES, "suite/families.py"},
 }

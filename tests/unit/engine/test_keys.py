@@ -121,11 +121,6 @@ MOVES = {
         ("foreign.foreign.names", (("sample", "x"),)),
         *each("foreign", inputs=renamed, outputs=renamed),
     ],
-    "excerpt": [
-        ("graph", "other entry"),
-        *each("reading", inputs="other entry", reference="other entry"),
-        *each("spot", probe="w", shown=("u",)),
-    ],
     "drawing inputs": [*DRAWN, ("pipeline.source.path", "another encoder")],
     "drawing": [
         *(("inputs", "other entry"), ("pipeline.source.path", "another index")),
@@ -184,7 +179,8 @@ def real(given, tmp_path):
 
 def fields(key):
     """Return the fields of a key and those of its tables, but of code and of tools."""
-    apart = {"code", "tools", "drawn_on", "runtime"}  # they have tests of their own
+    # They have tests of their own.
+    apart = {"code", "tools", "plugins", "drawn_on", "runtime"}
     found: dict[tuple[str, str], object] = {}
     for name, value in key.items():
         table = value if isinstance(value, dict) else {"": value}

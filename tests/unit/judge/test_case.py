@@ -15,6 +15,7 @@ from harness.judge.value import floors_of, max_floors
 from tests.unit.reports import CASE, COVERAGE, chain, output, policy_of, record, row
 
 TODAY = date(2026, 1, 1)
+TAKEN = {"by": "names", "left_out": [], "extra": [], "unfed": []}
 TOLERANCES = """
 [mnn.fp32]
 outputs = { tier = "standard", rtol = 1e-4, atol = 1.0, floors = 16.0 }
@@ -226,82 +227,6 @@ def test_a_failure_is_one_sentence_that_says_what_where_and_how_much(judged):
         f"{CASE}/layers: first diverges at net.v1 (conv2d), s-0: "
         "411 floors, allowed 16; inputs to it agree to 3 floors"
     )
-
-
-EPSILON = {
-    "probe": "norm",
-    "module": "net.norm",
-    "op": "aten.layer_norm.default",
-    "name": "epsilon",
-    "words": "epsilon is 1e-06 in the graph, 1e-05 in PyTorch",
-}
-PADDING = {**EPSILON, "name": "padding", "words": "padding is [0, 0] in the graph"}
-GRAPH = {
-    "tensors": 4,
-    "matrices": 2,
-    "equal": 4,
-    "elsewhere": [],
-    "stored": {},
-    "differing": 0,
-    "kinds": {},
-    "weights": [],
-}
-TAKEN = {"by": "names", "left_out": [], "extra": [], "unfed": []}
-
-
-@pytest.mark.parametrize(
-    ("attribute", "floors", "about", "outcome"),
-    [
-        (EPSILON, 2, {}, Outcome.ATTRIBUTES),
-        (EPSILON, 2, {"foreign": TAKEN}, Outcome.ATTRIBUTES),
-        (PADDING, 2, {}, Outcome.ATTRIBUTES),
-        (PADDING, 2, {"foreign": TAKEN}, Outcome.WITHIN),
-        (PADDING, 40, {"foreign": TAKEN}, Outcome.ATTRIBUTES),
-    ],
-)
-def test_another_attribute_fails_outputs_unless_a_rewrite_explains_it(
-    judged, attribute, floors, about, outcome
-):
-    graphs = ({**GRAPH, "attributes": [attribute]},)
-    made = record(*chain(1, 2), output(floors), graphs=graphs, **about)
-
-    verdict = judged(made, OUTPUTS)
-
-    assert verdict.found is outcome
-    assert judged(made, LAYERS).found is Outcome.WITHIN
-    if outcome is Outcome.ATTRIBUTES:
-        assert verdict.reason.startswith(f"{attribute['words']}, at net.norm")
-
-
-def test_fewer_bits_and_no_rewrite_are_blamed_for_outputs_that_fail(judged):
-    graphs = ({**GRAPH, "attributes": [PADDING], "exact": False},)
-    made = record(output(40), graphs=graphs, foreign=TAKEN)
-
-    assert judged(made, OUTPUTS).found is Outcome.EXCEEDS
-
-
-def test_a_known_gap_may_say_that_weights_are_others(judged):
-    weight = {
-        "name": "conv.weight",
-        "constant": "w",
-        "by": "name",
-        "kind": "float16",
-        "words": "it is PyTorch's, rounded to float16",
-        "rms": 1e-4,
-        "axes": 4,
-        "other": "",
-    }
-    found = {"differing": 1, "kinds": {"float16": 1}, "weights": [weight]}
-    graphs = ({**GRAPH, **found, "attributes": []},)
-    made = record(output(2), graphs=graphs, foreign=TAKEN)
-    gap = Gap(case="unet/*", outcome=Outcome.WEIGHTS, why="meant")
-
-    assert judged(made, OUTPUTS).outcome is Outcome.WEIGHTS
-    assert judged(made, OUTPUTS, [gap]).outcome is Outcome.GAP
-
-    far = judged(replace(made, rows=(output(99),)), OUTPUTS, [gap])
-    assert far.outcome is Outcome.STALE_GAP
-    assert "gap says weights, and it is weights and exceeds; state in" in far.reason
 
 
 def test_a_gap_of_one_sample_hides_no_other_failure_of_another_sample(judged):

@@ -3,8 +3,8 @@
 import onnx
 import pytest
 
-from harness.commands.explain.setting_changes import plain_variant
 from harness.core.errors import SuiteError
+from harness.plugins.explain.setting_changes import plain_variant
 from harness.suite.suite import load_suite
 from tests.places import EXPORTED
 

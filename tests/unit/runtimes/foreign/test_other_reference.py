@@ -7,7 +7,6 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from harness.commands.explain.explain import explain
 from harness.core.case import ANOTHER_FILE
 from harness.core.errors import ParityError, SuiteError
 from harness.core.outcome import Outcome
@@ -15,6 +14,7 @@ from harness.core.record import LAYERS, OUTPUTS
 from harness.core.settings import Settings
 from harness.engine.engine import Engine
 from harness.engine.store import Store
+from harness.plugins.explain.explain import explain
 from harness.plugins.start.init.write import write_suite
 from harness.suite.judge import Judge
 from harness.suite.suite import load_suite

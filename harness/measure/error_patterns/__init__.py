@@ -1,1 +1,0 @@
-"""Error patterns: rules over two arrays that name the usual cause of an error."""
