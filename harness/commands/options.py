@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from harness.core.errors import ParityError, SpecError, SuiteError
-from harness.core.plugins import needed
+from harness.core.errors import ParityError, SuiteError
 
 if TYPE_CHECKING:
     from harness.core.case import Case
@@ -111,24 +110,7 @@ def number(
 
 def with_baseline(text: str) -> Callable[[_Command], _Command]:
     """Return the option --baseline with its help: the name of a baseline, or empty."""
-    return click.option(
-        "--baseline", default="", metavar="NAME", help=text, callback=_comparable
-    )
-
-
-def _comparable(_: click.Context, __: click.Parameter, name: str) -> str:
-    """Return the name of a baseline.
-
-    Raises:
-        click.BadParameter: No plug-in compares a run with a baseline.
-
-    """
-    if name:
-        try:
-            needed("baselines")
-        except SpecError as error:
-            raise click.BadParameter(str(error)) from error
-    return name
+    return click.option("--baseline", default="", metavar="NAME", help=text)
 
 
 JUDGED_BY = click.option(

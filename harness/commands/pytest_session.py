@@ -23,7 +23,6 @@ from harness.commands.progress import Course, ProgressLines, moves
 from harness.core.end_to_end import MIXED, Tested
 from harness.core.errors import ParityError, SpecError
 from harness.core.outcome import CANNOT_TELL
-from harness.core.plugins import needed
 from harness.core.private import from_tilde
 from harness.core.record import WHATS, Key
 from harness.core.runtime import runtimes
@@ -38,7 +37,7 @@ from harness.engine.shared import is_url
 from harness.judge.case import CaseVerdict, skipped
 from harness.judge.run import pytest_status
 from harness.judge.tolerance import TIER_NAMES, parse_changes
-from harness.report.finish import conclude
+from harness.report.finish import baseline_of, conclude
 from harness.suite.shards import ShardCases, shard_of
 from harness.suite.suite import Check, Suite, load_suite
 
@@ -406,7 +405,7 @@ def settings_of(config: pytest.Config) -> Settings:
     runs, baseline = _folder(config, "runs"), option("parity_baseline")
     if baseline:
         try:
-            found = needed("baselines")(baseline, Path(runs))
+            found = baseline_of(baseline, Path(runs))
         except ParityError as error:
             msg = sentence("--parity-baseline", error)
             raise pytest.UsageError(msg) from None

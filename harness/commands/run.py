@@ -74,10 +74,10 @@ def run(  # one option each
     **words: Any,  # noqa: ANN401  # the settings that are plain text
 ) -> int:
     """Run CASES of a suite, such as unet, mnn/int8 or "unet/*/fp32". Default: all."""
-    from harness.core.plugins import needed
     from harness.core.runtime import runtimes
     from harness.core.settings import Settings
     from harness.core.toml_file import did_you_mean
+    from harness.report.finish import baseline_of
     from harness.suite.suite import load_suite
 
     loaded = load_suite(suite)
@@ -118,7 +118,7 @@ def run(  # one option each
             raise click.BadParameter(msg, param_hint="--require")
     if words["baseline"]:
         # A missing baseline is an error before the run, not after it.
-        needed("baselines")(words["baseline"], Path(words["runs"]))
+        baseline_of(words["baseline"], Path(words["runs"]))
     settings = Settings(require=required, jobs=jobs or 0, **words)
     return run_cases(loaded, chosen, settings, part)
 

@@ -1,4 +1,4 @@
-"""`parity show`, `merge` and `nodes`: judge existing runs, and show them."""
+"""`parity show` and `nodes`: judge existing runs, and show them."""
 
 from __future__ import annotations
 

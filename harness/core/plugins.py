@@ -169,23 +169,6 @@ def declared(kind: str) -> tuple[str, ...]:
     return tuple(name for plugin in plugins for name in getattr(plugin, kind))
 
 
-def needed(kind: str) -> Callable[..., Any]:
-    """Return the first function that a plug-in adds of a kind.
-
-    Args:
-        kind: A field of `Plugin`.
-
-    Raises:
-        SpecError: No plug-in adds one.
-
-    """
-    for one in added(kind):
-        if one.function is not None:
-            return one.function
-    msg = f"no plug-in here adds {kind}; leave this out, or install one that adds them."
-    raise SpecError(msg)
-
-
 @functools.cache
 def _plugins() -> tuple[tuple[str, Plugin | None, str], ...]:
     found: list[tuple[str, Plugin | None, str]] = []

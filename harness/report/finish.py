@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.environment import environment
-from harness.core.errors import ParityError, SuiteError
+from harness.core.errors import ParityError, SpecError, SuiteError
 from harness.core.outcome import CANNOT_TELL, PARITY, Outcome
 from harness.core.plugins import added
 from harness.core.private import public, with_tilde
@@ -247,6 +247,24 @@ def _keep_unjudged(
     ]
     about = {"whole": False, "exit_code": CANNOT_TELL, **about}
     folder.finish(about, [_brief(one) for one in verdicts], list(cases))
+
+
+def baseline_of(name: str, runs: Path) -> Path:
+    """Return the path of the baseline that a folder of runs has by this name.
+
+    Raises:
+        ParityError: There is no such baseline, or no plug-in compares runs.
+
+    """
+    for one in added("baselines"):
+        if one.function is not None:
+            path: Path = one.function(name, runs)
+            return path
+    msg = (
+        f"the baseline {name!r} needs a plug-in that compares runs, and none is "
+        "installed; leave it out."
+    )
+    raise SpecError(msg)
 
 
 def with_added(facts: RunFacts, judged: Judged, report: Path) -> RunFacts:

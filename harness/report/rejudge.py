@@ -14,6 +14,7 @@ from harness.engine.run import files_of
 from harness.report.explained import explanations_in
 from harness.report.finish import (
     Judged,
+    baseline_of,
     checks_of,
     judge_run,
     with_added,
@@ -85,6 +86,8 @@ def facts_again(
         ParityError: The baseline is gone or wrong.
 
     """
+    if settings.baseline:
+        baseline_of(settings.baseline, report.path.parent.parent)
     baseline = settings.baseline or str(report.about.get("baseline") or "")
     judged_by = {"tier": settings.tier, "changes": list(settings.changes)}
     facts = facts_of(report, again, next_steps(report, settings, again, given))

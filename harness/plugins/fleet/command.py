@@ -28,8 +28,11 @@ def merge(
     from harness.engine.finished_run import load_report
     from harness.engine.run_folder import RunFolder
     from harness.plugins.fleet import merge as shards
+    from harness.report.finish import baseline_of
 
     home = Path(runs)
+    if baseline:
+        baseline_of(baseline, home)
     lines, code = shards.merge(
         [load_report(home, name) for name in names],
         Settings(runs=runs, baseline=baseline),

@@ -34,7 +34,7 @@ class NextCommand:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DepthPlot:
+class FailureSketch:
     """A small plot of one case: each error as a share of its own limit, log scale.
 
     Its coordinates run from 0 to 100 in both directions, from the top left.
@@ -72,7 +72,7 @@ class FailedCase:
     loss: bool
     words: str
     steps: Sequence[NextCommand]
-    sketch: DepthPlot | None
+    sketch: FailureSketch | None
     explained: Explained | None
 
     @property
@@ -140,7 +140,7 @@ def _steps(
         yield NextCommand(words=words, text="\n".join(gaps), folded=True)
 
 
-def _sketch(one: Divergence) -> DepthPlot | None:
+def _sketch(one: Divergence) -> FailureSketch | None:
     check = next((check for check in one.checks if check.what == LAYERS), None)
     if check is None or check.first is None:
         return None
@@ -161,7 +161,7 @@ def _sketch(one: Divergence) -> DepthPlot | None:
         height = 100 - 100 * math.log(share / _LEAST) / math.log(top / _LEAST)
         return f"{100 * number / max(1, len(rows) - 1):.1f} {height:.1f}"
 
-    return DepthPlot(
+    return FailureSketch(
         line="M" + "L".join(place(number, shares[number]) for number in kept),
         local="".join(f"M{place(at[j.row.probe], j.verdict.usage)}h0" for j in local),
         limit=float(place(0, 1.0).split()[1]),
