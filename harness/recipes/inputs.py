@@ -19,7 +19,7 @@ from harness.core.errors import SpecError
 from harness.core.toml_file import did_you_mean
 from harness.recipes import recipe_module
 from harness.recipes.checkpoint import vocabulary
-from harness.recipes.diffusion.controlnet import edges
+from harness.recipes.diffusion.pictures import edges
 from harness.recipes.varied import vary
 
 Array = npt.NDArray[Any]

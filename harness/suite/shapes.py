@@ -19,11 +19,12 @@ from harness.core.errors import SuiteError
 from harness.core.memory import installed_bytes
 from harness.recipes import RECIPES, recipe_module
 from harness.recipes.checkpoint import read_config
-from harness.recipes.diffusion.transformer import FOLDER as TRANSFORMER
 from harness.recipes.text.encoder import is_encoder, longest
 from harness.suite.forecast import values_bytes
 from harness.suite.schema import InputsTable
 from harness.suite.tables import Binding, symbols_of
+
+_TRANSFORMER = "transformer"
 
 FEWEST = 3
 """Number of sizes of each open axis that do not exceed the suite's largest."""
@@ -234,8 +235,8 @@ def _most(component: Component) -> int | None:
     one, the reference may refuse the larger sizes.
     """
     recipe, source = component.recipe, component.source
-    if recipe == TRANSFORMER:
-        config = read_config(source, TRANSFORMER)
+    if recipe == _TRANSFORMER:
+        config = read_config(source, _TRANSFORMER)
         table = config.whole("pos_embed_max_size", 0)
         return table * config.whole("patch_size", 1)
     if recipe in RECIPES and recipe != GIVEN and is_encoder(source):

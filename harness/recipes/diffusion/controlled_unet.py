@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from harness.core.case import Component, Source
 from harness.recipes.checkpoint import load_network, option
 from harness.recipes.diffusion import controlnet, unet
+from harness.recipes.diffusion.pictures import edges
 from harness.recipes.types import Drawn, Options, Rng, Signature, Sizes
 from harness.recipes.wrapper import first, outputs_of
 
@@ -47,5 +48,5 @@ def realistic(component: Component, shapes: Sizes, step: int, rng: Rng) -> Drawn
     (*_, hint), _ = controlnet.signature(component.source, {})
     drawn = unet.denoising_inputs(component, shapes, step, rng)
     # A ControlNet that was trained with one encoder has fewer inputs than XL's UNet.
-    steering = {**drawn, hint.name: controlnet.edges(hint.bind(shapes), rng)}
+    steering = {**drawn, hint.name: edges(hint.bind(shapes), rng)}
     return drawn | outputs_of(controlnet, "controlnet", component.source, steering)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from harness.core.case import Component, Source, TensorSpec
 from harness.core.errors import SuiteError
 from harness.recipes.checkpoint import load_network, option, read_config
-from harness.recipes.diffusion.pictures import smooth_pictures
+from harness.recipes.diffusion.pictures import edges
 from harness.recipes.diffusion.unet import (
     arguments,
     conditioned_inputs,
@@ -19,14 +19,10 @@ from harness.recipes.types import Drawn, Options, Rng, Signature, Sizes, normal
 from harness.recipes.wrapper import by_name
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
 
 FOLDER = "controlnet"
 CLASS = "ControlNetModel"
-EDGE = 0.6
-"""Gradient above which a pixel of a drawn hint is an edge, as a share of the picture's
-largest gradient. So a larger picture, with smaller gradients, has the same edges."""
 
 
 def read_controlnet(source: Source, folder: str = FOLDER) -> dict[str, Any]:
@@ -125,15 +121,3 @@ def realistic(component: Component, shapes: Sizes, step: int, rng: Rng) -> Drawn
     drawn = denoising_inputs(component, shapes, step, rng)
     drawn["controlnet_cond"] = edges(component.inputs[-1].bind(shapes), rng)
     return drawn
-
-
-def edges(shape: tuple[int, ...], rng: Rng) -> np.ndarray:
-    """Return a Canny-like hint ``[batch, 3, height, width]``: 0 or 1, float32."""
-    import numpy as np
-
-    picture = smooth_pictures((shape[0], 1, *shape[2:]), rng)
-    slope = np.abs(np.diff(picture, axis=-1, prepend=picture[..., :1]))
-    slope += np.abs(np.diff(picture, axis=-2, prepend=picture[..., :1, :]))
-    steepest = slope.max(axis=(1, 2, 3), keepdims=True)
-    lines = (slope > EDGE * steepest).astype(np.float32)
-    return np.ascontiguousarray(np.broadcast_to(lines, shape))

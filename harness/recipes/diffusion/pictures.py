@@ -9,6 +9,10 @@ from harness.recipes.types import Rng
 if TYPE_CHECKING:
     import numpy as np
 
+EDGE = 0.6
+"""Gradient above which a pixel of a drawn hint is an edge, as a share of the picture's
+largest gradient. So a larger picture, with smaller gradients, has the same edges."""
+
 
 def smooth_pictures(shape: tuple[int, ...], rng: Rng) -> np.ndarray:
     """Return pictures ``[batch, channels, height, width]`` in [-1, 1], float32.
@@ -30,3 +34,15 @@ def smooth_pictures(shape: tuple[int, ...], rng: Rng) -> np.ndarray:
             picture += colour / (1 + np.exp(40 * distance))
         out[item] = np.tanh(picture)
     return out
+
+
+def edges(shape: tuple[int, ...], rng: Rng) -> np.ndarray:
+    """Return a Canny-like hint ``[batch, 3, height, width]``: 0 or 1, float32."""
+    import numpy as np
+
+    picture = smooth_pictures((shape[0], 1, *shape[2:]), rng)
+    slope = np.abs(np.diff(picture, axis=-1, prepend=picture[..., :1]))
+    slope += np.abs(np.diff(picture, axis=-2, prepend=picture[..., :1, :]))
+    steepest = slope.max(axis=(1, 2, 3), keepdims=True)
+    lines = (slope > EDGE * steepest).astype(np.float32)
+    return np.ascontiguousarray(np.broadcast_to(lines, shape))
