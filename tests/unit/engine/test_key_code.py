@@ -122,23 +122,24 @@ def test_weights_drawn_with_another_instruction_set_are_others(given, monkeypatc
 
 
 FOLDERS = (
-    *("measure", "recipes", "runtimes/diffusion", "runtimes/foreign", "runtimes/graph"),
+    *("measure", "plugins/pipelines", "plugins/weights", "recipes"),
+    *("runtimes/foreign", "runtimes/graph"),
     *("runtimes/mnn", "runtimes/onnxruntime", "runtimes/openvino", "runtimes/pytorch"),
 )
 FILES = (
     *("core/contract.py", "core/foreign_files.py", "core/onnx_header.py"),
     *("core/probes.py", "runtimes/renamed.py", "runtimes/session.py"),
-    *("measure/name_map.py", "suite/families.py"),
+    "measure/name_map.py",
 )
 RULES, NAMED = {*FILES[:4]}, {"measure", "measure/name_map.py"}
 EXPORTED = {*NAMED, "recipes", "runtimes/graph", "runtimes/pytorch", *RULES}
 FOREIGN = {*EXPORTED, "runtimes/foreign", *FILES[4:6]}
 CONVERTED = {"runtimes/graph", *RULES, "runtimes/renamed.py", "measure/name_map.py"}
-PICTURES = {*NAMED, "recipes", "runtimes/diffusion", "runtimes/pytorch"}
+PICTURES = {*NAMED, "recipes", "plugins/pipelines", "runtimes/pytorch"}
 REMADE = {
     "inputs": {"recipes"},
     **dict.fromkeys(("onnx", "program", "reference", "input sensitivity"), EXPORTED),
-    "graph check": EXPORTED,
+    "graph check": {*EXPORTED, "plugins/weights"},
     "effects": {*EXPORTED, "runtimes/mnn"},
     "foreign onnx": FOREIGN,
     "weights": {"recipes", "runtimes/pytorch"},
@@ -146,8 +147,7 @@ REMADE = {
     "onnxruntime": {*CONVERTED, "runtimes/onnxruntime"},
     "openvino": {*CONVERTED, "runtimes/openvino"},
     "foreign mnn": {*FOREIGN, "runtimes/mnn"},
-    "drawing inputs": {*PICTURES, "suite/families.py"},
-    "drawing": {*PICTURES, "suite/families.py"},
+    **dict.fromkeys(("drawing inputs", "drawing"), PICTURES),
 }
 """Each kind of entry, to the code that decides it."""
 
