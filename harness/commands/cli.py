@@ -6,7 +6,6 @@ Exit codes: 0 parity, 1 no parity, 2 could not tell (bad input or a failed stage
 from __future__ import annotations
 
 import errno
-import functools
 import os
 import sys
 import traceback
@@ -31,21 +30,7 @@ from harness.core.stopping import stopped_by_signals
 from harness.core.text import NAME, one_line, shortened
 
 
-class Commands(click.Group):
-    """The commands of the core and those of plug-ins, which are added at first use."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands."""
-        _add_plugins()
-        return super().list_commands(ctx)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command; None if there is none of that name."""
-        _add_plugins()
-        return super().get_command(ctx, cmd_name)
-
-
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="parity")
 def cli() -> None:
     """Compare deployed models with PyTorch, and show where they first diverge.
@@ -58,7 +43,6 @@ for _command in (run, show, nodes, ranges, store):
     cli.add_command(_command)
 
 
-@functools.cache
 def _add_plugins() -> None:
     """Add the commands of plug-ins; what cannot be added is one line on the screen."""
     for one in added("commands"):
@@ -70,6 +54,9 @@ def _add_plugins() -> None:
         elif new is not None:
             refused = f"plug-in {one.plugin!r}: {one.name} is no command of click"
         echo(f"parity: {refused}.", err=True)
+
+
+_add_plugins()
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -8,7 +8,6 @@ import pytest
 
 from harness.commands.cli import cli
 from harness.engine.run_folder import SCHEMA
-from tests.commands import below
 from tests.plugin.project import CASES, Project, called, write_project
 
 
@@ -207,7 +206,7 @@ def test_store_lists_verifies_and_clears(store, tmp_path):
 def every(command, words=()):
     """Yield the words of a command and of those below it."""
     yield words
-    for name, one in below(command).items():
+    for name, one in getattr(command, "commands", {}).items():
         yield from every(one, (*words, name))
 
 

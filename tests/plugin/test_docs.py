@@ -20,7 +20,6 @@ from harness.judge.known_gaps import load_gaps
 from harness.judge.policy import Policy
 from harness.plugin import _OPTIONS
 from harness.suite import schema
-from tests.commands import below
 from tests.places import ROOT
 
 DOCS = ROOT / "docs"
@@ -59,7 +58,7 @@ def parse(words, *, mentioned=False):
     """
     command, rest = cli, words[1:]
     while isinstance(command, click.Group) and (rest or not mentioned):
-        command, rest = below(command)[rest[0]], rest[1:]
+        command, rest = command.commands[rest[0]], rest[1:]
     if rest or not mentioned:
         command.make_context(" ".join(words), rest)
 
@@ -68,7 +67,7 @@ def options(command):
     """Yield the options of a command and of those below it."""
     for parameter in command.params:
         yield from parameter.opts
-    for one in below(command).values():
+    for one in getattr(command, "commands", {}).values():
         yield from options(one)
 
 

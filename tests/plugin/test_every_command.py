@@ -10,7 +10,6 @@ import shutil
 import pytest
 
 from harness.commands.cli import cli
-from tests.commands import below
 from tests.plugin.project import CASES, write_project
 
 WRONG = CASES[1]
@@ -93,7 +92,7 @@ def test_a_command_ends_with_its_code_and_writes_its_files(call, restored, snaps
 
 def test_every_command_is_called():
     def every(command, words=()):
-        groups = below(command)
+        groups = getattr(command, "commands", {})
         yield from ([" ".join(words)] if not groups else [])
         for name, one in groups.items():
             yield from every(one, (*words, name))

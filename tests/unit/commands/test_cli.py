@@ -13,7 +13,6 @@ from harness.commands.cli import cli, main
 from harness.commands.options import HomePath, new_folder
 from harness.core.errors import SuiteError
 from harness.engine.store import Store
-from tests.commands import below
 from tests.places import FIXTURES, ROOT
 
 
@@ -109,7 +108,7 @@ def test_a_tilde_is_the_home_of_the_user(command, said, tmp_path, monkeypatch, c
 
 def every_command(group):
     """Yield the commands of a group, and those of the groups in it."""
-    for one in below(group).values():
+    for one in group.commands.values():
         yield from every_command(one) if isinstance(one, click.Group) else [one]
 
 
