@@ -11,11 +11,15 @@ import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 from typing import Any, Final
 
 from harness.core.errors import SpecError, first_line
 
 GROUP: Final = "parity.plugins"
+
+HOME: Final = Path(__file__).parents[1] / "plugins"
+"""The folders of the harness's own plug-ins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +185,13 @@ def _plugins() -> tuple[tuple[str, Plugin | None, str], ...]:
             continue
         refused = "" if isinstance(plugin, Plugin) else f"{point.value} is no Plugin"
         found.append((point.name, None if refused else plugin, refused))
+    # An editable harness has new folders before somebody installs it again. What they
+    # check must not be missing in silence.
+    package = f"{__name__.partition('.')[0]}.plugins"
+    there = {point.value.partition(":")[0] for point in points}
+    own = sorted(path.parent.name for path in HOME.glob("*/__init__.py"))
+    why = "install the harness again, for its entry point"
+    found += [(name, None, why) for name in own if f"{package}.{name}" not in there]
     return tuple(found)
 
 

@@ -1,5 +1,8 @@
 """What the core does with the functions of plug-ins, and without any."""
 
+from importlib import metadata
+from importlib.metadata import EntryPoint
+
 import numpy as np
 import pytest
 
@@ -106,3 +109,19 @@ def test_a_comparison_of_graphs_is_decided_by_the_plug_ins_that_make_it(install)
 
     assert stage.key()["plugins"] == {f"{__name__}:differs": keys._code_at(__name__)}
     assert stage.key() != bare
+
+
+def test_an_own_plug_in_without_an_entry_point_is_not_missing_in_silence(
+    monkeypatch, tmp_path
+):
+    for name in ("tune", "new"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").touch()
+    point = EntryPoint("tune", "harness.plugins.tune:PLUGIN", GROUP)
+    monkeypatch.setattr(metadata, "entry_points", lambda **_: [point])
+    monkeypatch.setattr(plugins, "HOME", tmp_path)
+
+    found = {name: refused for name, _, refused in plugins._plugins.__wrapped__()}
+
+    assert found["tune"] == ""
+    assert "install the harness again" in found["new"]
