@@ -289,8 +289,8 @@ def within_limit(store: Store) -> list[Line]:
 
 def header(suite: Suite, cases: Collection[Tested], store: Store) -> str:
     """Return the lines that say what is going to run, and what a table leaves out."""
-    parts = [case for case in cases if isinstance(case, Case)]
     end_to_end = [case for case in cases if isinstance(case, EndToEndCase)]
+    parts = [case for case in cases if not isinstance(case, EndToEndCase)]
     wholes: dict[str, set[str]] = {}
     for case in end_to_end:
         wholes.setdefault(case.noun, set()).add(case.subject)

@@ -19,6 +19,7 @@ from harness.core.toml_schema import read
 from harness.judge.known_gaps import load_gaps
 from harness.judge.policy import Policy
 from harness.plugin import _OPTIONS
+from harness.plugins.pipelines.tables import PIPELINES
 from harness.suite import schema
 from tests.places import ROOT
 
@@ -195,7 +196,7 @@ def read_block(kind, text, folder):
         read(root, schema.SuiteFile)
         for name in root.data.get("pipeline", {}):
             table = root.table("pipeline").table(name)
-            struct = schema.PIPELINES[table.data.get("kind", name)]
+            struct = PIPELINES[table.data.get("kind", name)]
             # A block may show a part of a pipeline, and every pipeline has a size.
             size = {key: 64 for key in ("height", "width") if key in fields(struct)}
             read(replace(table, data={**size, **table.data}), struct)
@@ -232,7 +233,7 @@ def test_a_wrong_block_would_be_seen(kind, text, tmp_path):
 def test_the_generated_reference_has_every_key_and_every_outcome():
     pages = runpy.run_path(str(DOCS / "generate_pages.py"), run_name="docs")["pages"]()
 
-    keys = {name for kind in schema.PIPELINES.values() for name in fields(kind)}
+    keys = {name for kind in PIPELINES.values() for name in fields(kind)}
     assert [key for key in keys if f"| `{key}` |" not in pages["parity-toml.md"]] == []
     assert [one for one in Outcome if f"| `{one}` |" not in pages["outcomes.md"]] == []
 
