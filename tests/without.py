@@ -62,7 +62,7 @@ def installed(root):
     place = subprocess.run(own, stdout=subprocess.PIPE, text=True, check=True)
     beside = Path(place.stdout.strip()) / "beside.pth"
     beside.write_text("\n".join(path for path in sys.path if "-packages" in path))
-    pip = [python, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation"]
+    pip = [python, "-m", "pip", "install", "-q", "--no-deps"]
     subprocess.run([*pip, "-e", root], check=True)
     return python
 

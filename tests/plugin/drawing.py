@@ -7,9 +7,8 @@ runtime, and a pipeline's cases compare exactly this.
 import json
 import shutil
 
-from harness.plugins.start.init.write import TEST_FILE
 from tests.places import DIGITS
-from tests.plugin.project import Project
+from tests.plugin.project import TEST_FILE, Project
 
 PIPELINE = "text2img"
 ONNXRUNTIME = f"{PIPELINE}/onnxruntime/fp32"

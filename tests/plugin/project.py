@@ -22,7 +22,6 @@ import pytest
 from harness.commands.cli import main
 from harness.core.environment import environment
 from harness.engine.keys import checkpoint_digest
-from harness.plugins.start.init.write import TEST_FILE
 
 CONFIG = {
     "_class_name": "AutoencoderKL",
@@ -81,6 +80,23 @@ layers = "standard"
 outputs = "quantized"
 layers = "quantized"
 """
+TEST_FILE = '''\
+"""Parity of the deployed models with PyTorch: `pytest -m parity`."""
+
+from pathlib import Path
+
+import pytest
+
+from harness.suite.suite import load_suite
+
+SUITE = load_suite(Path(__file__).parent / "parity.toml")
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("check", SUITE.checks())
+def test_parity(check, parity):
+    parity.require(check)
+'''
 CASES = (
     "vae_decoder/onnxruntime/fp32",
     "vae_decoder/mnn/fp32",

@@ -40,8 +40,9 @@ def test_the_summary_counts_it_among_the_cases(drawn):
     told = " 4 of 4 cases agree (weights drawn at random). Closest to their limit:"
     assert ended.parity[0] == told
     assert any(f"  {MNN}" in line and " of 3  " in line for line in ended.parity)
-    page = report.with_suffix(".html").relative_to(project.path)
-    assert ended.parity[-2] == f" report      {page}"
+    page = report.with_suffix(".html")
+    shown = page if page.is_file() else report  # it may run without the page's plug-in
+    assert f" report      {shown.relative_to(project.path)}" in ended.parity
 
 
 def refuse(word):

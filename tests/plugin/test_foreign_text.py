@@ -2,9 +2,8 @@
 
 import pytest
 
-from harness.plugins.start.init.write import TEST_FILE
 from tests.plugin.planted import write_planted
-from tests.plugin.project import Project
+from tests.plugin.project import TEST_FILE, Project
 from tests.unit.report.test_foreign_text import FORGED, HOSTILE, check_plain
 
 FAILS = f"""
