@@ -37,6 +37,7 @@ from harness.engine.artifacts import Artifacts
 from harness.engine.export_files import MODEL
 from harness.engine.store import Store
 from harness.plugins.explain import post
+from harness.plugins.explain.excerpt import REDRAWN
 from harness.plugins.explain.excerpts import cut_out
 from harness.plugins.explain.redraw import plain
 from harness.suite.judge import Judge
@@ -113,9 +114,10 @@ class PlantedArtifacts(Artifacts):
         self.change = None
         self._drawn_of = {}
 
-    def redrawn(self, case, excerpt, how):
-        entry = super().redrawn(case, excerpt, how)
-        self._drawn_of[entry.key_digest] = excerpt
+    def make(self, stage, *arguments, **named):
+        entry = super().make(stage, *arguments, **named)
+        if stage.task == REDRAWN.task:
+            self._drawn_of[entry.key_digest] = arguments[0]
         return entry
 
     def deploy(self, case, onnx):
