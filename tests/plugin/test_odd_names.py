@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow  # runs, each in processes of its own
 MNN_LOSES = "nul"
 """MNN's converter ends a name at its first character 0."""
 
-REPRO_END = ROOT / "harness" / "commands" / "explain" / "repro_end.txt"
+REPRO_END = ROOT / "harness" / "plugins" / "explain" / "repro_end.txt"
 TAKEN = {key: name for key, name in ODD_NAMES.items() if key != MNN_LOSES}
 
 

@@ -260,7 +260,7 @@ FAULTS = (
         "for sample in self.samples:\n            changed",
         "for sample in self.samples[:1]:\n            changed",
         "sample",
-        tests="runtimes/candidate/test_calls.py",
+        tests="../plugins/elsewhere/test_calls.py",
     ),
     _rule(
         "harness/judge/contract.py",
