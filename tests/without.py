@@ -4,7 +4,8 @@
 
 Without names, each plug-in is taken away, one after another. The tests run on a copy of
 the repository that is installed in an environment of its own; other packages are those
-of this environment. A test file that imports the plug-in is one of its tests.
+of this environment. A plug-in that imports it goes too, and so does a test file that
+imports one of them.
 """
 
 import re
@@ -29,6 +30,20 @@ def copied(folder):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)
     return folder
+
+
+def builders(root, name):
+    """Return a plug-in, and those that import it or one of these."""
+    texts = {
+        folder.name: "".join(path.read_text() for path in folder.rglob("*.py"))
+        for folder in (root / "harness" / "plugins").iterdir()
+        if folder.is_dir()
+    }
+    found = [name]
+    for one in found:  # it grows meanwhile
+        named = re.compile(rf"\bharness\.plugins\.{one}\b")
+        found += [n for n in texts if n not in found and named.search(texts[n])]
+    return found
 
 
 def take_away(root, name):
@@ -75,9 +90,11 @@ def main():
     for name in sys.argv[1:at] or every:
         with tempfile.TemporaryDirectory() as folder:
             root = copied(Path(folder) / "copy")
-            gone = take_away(root, name)
+            taken = builders(root, name)
+            gone = [file for one in taken for file in take_away(root, one)]
             python = installed(root)
-            print(f"without {name} and its {len(gone)} test files", flush=True)
+            words = f"without {', '.join(taken)} and {len(gone)} test files"
+            print(words, flush=True)
             done = subprocess.run(
                 [python, "-m", "pytest", *options], cwd=root, check=False
             )
