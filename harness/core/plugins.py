@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from harness.core.errors import SpecError, first_line
+from harness.core.errors import ParityError, SpecError, first_line
 
 GROUP: Final = "parity.plugins"
 
@@ -28,7 +28,7 @@ class Plugin:
 
     Attributes:
         cases: Readers of the tables ``[pipeline.NAME]`` of a suite, each a
-            `harness.suite.end_to_end.Reader`.
+            `harness.suite.end_to_end.Reader`. The first that can be loaded reads all.
         baselines: Functions of the name of a baseline and the folder of runs. Each
             returns the path of the baseline; `ParityError` says that there is none.
         commands: `click` commands of `parity`.
@@ -160,6 +160,30 @@ def answers(kind: str, *arguments: object, **named: object) -> Iterator[Any]:
     for one in added(kind):
         if one.name != GROUP:
             yield one.called(*arguments, **named)
+
+
+def first_answer(kind: str, *arguments: object, lacking: ParityError) -> Any:  # noqa: ANN401  # what a plug-in returns
+    """Return the first answer of the functions of a kind that is not None.
+
+    A function that cannot be loaded does not keep the others from answering.
+
+    Args:
+        kind: A field of `Plugin`.
+        *arguments: What each function gets.
+        lacking: The error where no function answers, and all could be loaded.
+
+    Raises:
+        SpecError: None answers, and one cannot be loaded.
+        ParityError: None answers.
+
+    """
+    refused = ""
+    for one in added(kind):
+        if one.function is None:
+            refused = refused or one.words
+        elif (answer := one.function(*arguments)) is not None:
+            return answer
+    raise SpecError(refused) if refused else lacking
 
 
 def declared(kind: str) -> tuple[str, ...]:

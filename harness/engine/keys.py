@@ -356,10 +356,7 @@ def code_digest(parts: tuple[str, ...]) -> str:
 
 def _runtime_code(declared: Runtime) -> str:
     """Return a digest of a runtime's folder, which may be in another package."""
-    top, _, inside = declared.package.partition(".")
-    if top == HOME.name:
-        return code_digest((inside.replace(".", "/"),))
-    return _package_code(declared.home)
+    return _code_of(declared.package)
 
 
 @functools.cache
@@ -379,7 +376,11 @@ def code_of_plugins(kind: str) -> dict[str, str]:
 
 def _code_at(module: str) -> str:
     """Return a digest of the package of a module, or of a module that has none."""
-    package = module.rpartition(".")[0] or module
+    return _code_of(module.rpartition(".")[0] or module)
+
+
+def _code_of(package: str) -> str:
+    """Return a digest of a package's folder; empty if it cannot be found."""
     top, _, inside = package.partition(".")
     if top == HOME.name:
         return code_digest((inside.replace(".", "/"),))

@@ -9,7 +9,7 @@ from packaging.version import InvalidVersion, Version
 
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
-from harness.core.plugins import added
+from harness.core.plugins import first_answer
 from harness.core.runtime import Runtime
 
 
@@ -21,14 +21,13 @@ def python_of(declared: Runtime, version: str) -> Path:
             cannot be installed or imported (`Outcome.ABSENT`).
 
     """
-    for one in added("pythons"):
-        python: Path = one.called(declared, version)
-        return python
     msg = (
         f"{declared.title} {version} needs a plug-in that installs versions of a "
         "runtime, and none is installed; leave the version out."
     )
-    raise StageError(msg, outcome=Outcome.ABSENT)
+    lacking = StageError(msg, outcome=Outcome.ABSENT)
+    python: Path = first_answer("pythons", declared, version, lacking=lacking)
+    return python
 
 
 def in_order(versions: Iterable[str]) -> tuple[str, ...]:

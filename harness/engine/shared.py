@@ -15,7 +15,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from harness.core.errors import StoreError
-from harness.core.plugins import added
+from harness.core.plugins import first_answer
 from harness.engine.worker import report_progress
 
 NAME: Final = re.compile(r"([a-z0-9][a-z0-9-]*)/[0-9a-f]{2}/[0-9a-f]{32}")
@@ -123,12 +123,10 @@ def shared_store(url: str, *, read_only: bool = False) -> SharedStore:
         StoreError: No plug-in reads such stores.
 
     """
-    for one in added("stores"):
-        store: SharedStore | None = one.called(url, read_only)
-        if store is not None:
-            return store
     msg = (
         f"the store {place_of(url)} needs a plug-in that reads stores of several "
         "machines, and none is installed; give a folder."
     )
-    raise StoreError(msg)
+    lacking = StoreError(msg)
+    store: SharedStore = first_answer("stores", url, read_only, lacking=lacking)
+    return store

@@ -12,7 +12,7 @@ from typing import Any
 from harness.core.environment import environment
 from harness.core.errors import ParityError, SpecError, SuiteError
 from harness.core.outcome import CANNOT_TELL, PARITY, Outcome
-from harness.core.plugins import added
+from harness.core.plugins import added, first_answer
 from harness.core.private import public, with_tilde
 from harness.core.record import CaseRecord, Key
 from harness.core.settings import Settings, near
@@ -256,15 +256,12 @@ def baseline_of(name: str, runs: Path) -> Path:
         ParityError: There is no such baseline, or no plug-in compares runs.
 
     """
-    for one in added("baselines"):
-        if one.function is not None:
-            path: Path = one.function(name, runs)
-            return path
     msg = (
         f"the baseline {name!r} needs a plug-in that compares runs, and none is "
         "installed; leave it out."
     )
-    raise SpecError(msg)
+    path: Path = first_answer("baselines", name, runs, lacking=SpecError(msg))
+    return path
 
 
 def with_added(facts: RunFacts, judged: Judged, report: Path) -> RunFacts:

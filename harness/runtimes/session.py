@@ -19,7 +19,7 @@ from harness.core.case import Device, Target
 from harness.core.comparison import Comparison
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
-from harness.core.plugins import added
+from harness.core.plugins import first_answer
 from harness.core.record import Row
 from harness.core.runtime import Runtime, runtime
 from harness.measure.name_map import Names
@@ -207,17 +207,14 @@ def open_session(
     names = Names.load(path.parent)
     own = names.own_outputs if names else outputs
     opening = Opening(backend=backend, path=path, device=device, outputs=own)
-    with _on_target(opening) if device.target else opening.open() as session:
+    opened: AbstractContextManager[Session]
+    if device.target is None:
+        opened = opening.open()
+    else:
+        lacking = no_target(device.target)
+        opened = first_answer("sessions", opening, lacking=lacking)
+    with opened as session:
         yield session if names is None else _Renamed(session, names)
-
-
-def _on_target(opening: Opening) -> AbstractContextManager[Session]:
-    for one in added("sessions"):
-        opened: AbstractContextManager[Session] | None = one.called(opening)
-        if opened is not None:
-            return opened
-    assert opening.device.target is not None  # noqa: S101  # for mypy
-    raise no_target(opening.device.target)
 
 
 def no_target(target: Target) -> StageError:

@@ -55,7 +55,8 @@ class Reader(Protocol):
 def roles_of(tables: Mapping[str, EndToEndTable], source: Source) -> set[str]:
     """Return the components of all tables, whether tested alone or not."""
     kinds = {table.kind or name for name, table in tables.items()}
-    return {role for reader in _readers() for role in reader.roles(kinds, source)}
+    reader = _reader() if kinds else None
+    return reader.roles(kinds, source) if reader else set()
 
 
 def end_to_end_cases(
@@ -78,24 +79,25 @@ def end_to_end_cases(
         SuiteError: A table is wrong, or no installed plug-in reads it.
 
     """
-    taken = {*RECIPES, *(case.subject for case in cases)}
+    if not file.pipeline:
+        return ()
+    taken, reader = {*RECIPES, *(case.subject for case in cases)}, _reader()
     end_to_end: list[EndToEndCase] = []
     for name, table in file.pipeline.items():
         if name in taken:
             text = f"{name!r} is a component, and ids must differ; take another name."
             raise table.error(text)
-        if not (readers := _readers()):
+        if reader is None:
             text = "no installed plug-in reads [pipeline.NAME]; remove this table."
             raise table.error(text)
-        end_to_end += readers[0].read(name, table, source, siblings, planned)
-    if not end_to_end:
-        return ()
-    return _readers()[0].calibrated(end_to_end, cases, file.inputs)
+        end_to_end += reader.read(name, table, source, siblings, planned)
+    return reader.calibrated(end_to_end, cases, file.inputs) if reader else ()
 
 
 def suite_schema() -> dict[str, Any]:
     """Return the JSON Schema of parity.toml."""
-    kinds = [kind for reader in _readers() for kind in reader.tables]
+    reader = _reader()
+    kinds = reader.tables if reader else ()
     schema = json_schema(SuiteFile, *kinds)
     del schema["$defs"][EndToEndTable.__name__]
     pipelines = schema["$defs"][SuiteFile.__name__]["properties"]["pipeline"]
@@ -105,5 +107,7 @@ def suite_schema() -> dict[str, Any]:
     return schema
 
 
-def _readers() -> list[Reader]:
-    return [cast("Reader", one.function) for one in added("cases") if one.function]
+def _reader() -> Reader | None:
+    """Return the first reader that can be loaded; None if there is none."""
+    readers = (one.function for one in added("cases"))
+    return cast("Reader | None", next(filter(None, readers), None))

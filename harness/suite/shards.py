@@ -7,7 +7,7 @@ from typing import NotRequired, Protocol, TypedDict
 
 from harness.core.end_to_end import Tested
 from harness.core.errors import SpecError
-from harness.core.plugins import added
+from harness.core.plugins import first_answer
 from harness.core.record import Key
 
 
@@ -54,11 +54,9 @@ def shard_of(text: str) -> AnyShard:
         SpecError: The text is no shard, or no plug-in divides cases.
 
     """
-    for one in added("shards"):
-        shard: AnyShard = one.called(text)
-        return shard
     msg = (
         f"the shard {text!r} needs a plug-in that divides cases among machines, and "
         "none is installed; leave it out, and all cases run here."
     )
-    raise SpecError(msg)
+    shard: AnyShard = first_answer("shards", text, lacking=SpecError(msg))
+    return shard

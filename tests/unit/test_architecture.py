@@ -284,8 +284,9 @@ def test_a_runtime_is_named_in_its_own_folder_alone(module):
     assert named <= set(own)
 
 
-def test_the_plugin_is_cheap_to_import():
-    code = "import sys, harness.plugin; print(*sys.modules)"
+@pytest.mark.parametrize("module", ["plugin", "plugins.bench.pytest_plugin"])
+def test_a_pytest_plugin_is_cheap_to_import(module):
+    code = f"import sys, harness.{module}; print(*sys.modules)"
 
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -50,7 +50,7 @@ class OpenMnn(Call, frozen=True, tag="open"):
 
 
 class RunMnn(Call, frozen=True, tag="run"):
-    """RunMnn the open session."""
+    """Run the open session."""
 
     said: Said = Said()
 
@@ -62,7 +62,7 @@ class Outputs(Call, frozen=True, tag="outputs"):
 
 
 class Watch(Call, frozen=True, tag="watch"):
-    """RunMnn, and show values of layers."""
+    """Run, and show values of layers."""
 
     said: _Watch
 

@@ -89,7 +89,7 @@ class OpenOnnx(Call, frozen=True, tag="open"):
 
 
 class RunOnnx(Call, frozen=True, tag="run"):
-    """RunOnnx the open session."""
+    """Run the open session."""
 
     said: _Run
 

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from harness.core import plugins
 from harness.plugins.fleet.shards import Shard
 from harness.plugins.pipelines.case import PipelineCase
+from harness.suite.shards import shard_of
 from harness.suite.suite import load_suite
 from tests.places import DIGITS
 
@@ -67,3 +69,11 @@ def test_a_pipeline_with_many_pairs_is_forecast_to_take_long():
 
     assert {"text2img-eta"} in subjects(parts(2, {}, many))
     assert {"text2img-eta"} not in subjects(parts(2, {}))
+
+
+def test_a_broken_plug_in_of_others_keeps_no_run_from_its_shard(monkeypatch):
+    own = plugins._plugins()
+    broken = ("a package of others", None, "no module")
+    monkeypatch.setattr(plugins, "_plugins", lambda: (broken, *own))
+
+    assert shard_of("3/8") == Shard(number=3, of=8)

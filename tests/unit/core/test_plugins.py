@@ -9,7 +9,7 @@ import pytest
 from harness.core import plugins
 from harness.core.errors import SpecError
 from harness.core.outcome import Outcome
-from harness.core.plugins import GROUP, Plugin, answers
+from harness.core.plugins import GROUP, Plugin, answers, first_answer
 from harness.core.record import OUTPUTS
 from harness.engine import keys, tasks
 from harness.judge.case import judge_case
@@ -27,6 +27,10 @@ def everywhere(off):
 
 def nothing(_off):
     return ""
+
+
+def nothing_at_all(_off):
+    return None
 
 
 def differs(record, *, failing):  # noqa: ARG001  # the form of a finding
@@ -125,3 +129,29 @@ def test_an_own_plug_in_without_an_entry_point_is_not_missing_in_silence(
 
     assert found["tune"] == ""
     assert "install the harness again" in found["new"]
+
+
+LACKING = SpecError("none is installed")
+
+
+@pytest.mark.parametrize("other", ["nothing_at_all", "gone"])
+def test_the_first_function_that_knows_an_answer_gives_it(install, other):
+    install(patterns=(other, "everywhere"))
+
+    assert first_answer("patterns", OFF, lacking=LACKING) == "it is 2 everywhere"
+
+
+@pytest.mark.parametrize(
+    ("functions", "words"),
+    [
+        (("gone", "nothing_at_all"), "test_plugins:gone cannot be loaded"),
+        (("nothing_at_all",), "none is installed"),
+        ((), "none is installed"),
+    ],
+    ids=["one is gone", "none knows it", "there is none"],
+)
+def test_where_no_function_answers_the_reason_is_said(install, functions, words):
+    install(patterns=functions)
+
+    with pytest.raises(SpecError, match=words):
+        first_answer("patterns", OFF, lacking=LACKING)

@@ -21,13 +21,14 @@ from harness.core.settings import Settings
 from harness.judge.policy import Policy
 from harness.judge.tolerance import first_tiers
 from harness.plugins.start.init.render import first_runtimes
-from harness.plugins.start.init.write import write_suite
+from harness.plugins.start.init.write import TEST_FILE, write_suite
 from harness.recipes import recipe_module
 from harness.recipes.inputs import draw
 from harness.recipes.text.sample_texts import QUESTIONS
 from harness.suite.judge import Judge
 from harness.suite.suite import load_suite
 from tests.places import DIGITS, EXPORTED, FIXTURES
+from tests.plugin import project
 from tests.unit.encoders import tokenizer_of, write_encoder
 
 GELU = "transformer_blocks.0.ff.net.0"
@@ -632,3 +633,7 @@ def test_the_bound_of_a_file_alone_follows_from_what_it_stores(kind, tmp_path):
     bounds = {rule_of(suite, case).tolerance.sqnr_db for case in suite.cases}
 
     assert bounds == {{"float32": 80.0, "float16": 35.0, "int8": 9.0}[kind]}
+
+
+def test_the_projects_of_tests_run_the_file_that_is_written():
+    assert project.TEST_FILE == TEST_FILE
