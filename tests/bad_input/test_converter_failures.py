@@ -8,6 +8,8 @@ import time
 import psutil
 import pytest
 
+pytestmark = pytest.mark.slow
+
 SAYS_SUCCESS = """\
 #!/bin/sh
 echo "Converted Success!"

@@ -8,6 +8,8 @@ from harness.engine import export_files
 from tests.faults.stand import Stand
 from tests.unit.encoders import write_encoder
 
+pytestmark = pytest.mark.slow
+
 SUITE = """
 components = ["{name}"]
 [source]
@@ -146,7 +148,6 @@ def test_a_fault_at_padding_alone_is_told_and_is_no_failure(llama, backend):
     assert "padding alone" in outputs.reason
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "exporter", "opset"),
     [

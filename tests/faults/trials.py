@@ -34,12 +34,20 @@ def planted() -> Iterator[tuple[Fault, str]]:
 def of_families(*families: str) -> list[object]:
     """Return some families' faults as pytest's parameters, each in one runtime.
 
-    The runtimes take turns; the command tries every fault in both.
+    The runtimes take turns; the command tries every fault in both. A push tries every
+    fifth.
     """
     faults = [fault for fault in FAULTS if fault.family in families]
     of = {fault.name: [b for f, b in planted() if f is fault] for fault in faults}
     turns = ((f, of[f.name][turn % len(of[f.name])]) for turn, f in enumerate(faults))
-    return [pytest.param(f, backend, id=f"{f.name}-{backend}") for f, backend in turns]
+    return [
+        pytest.param(
+            *(fault, backend),
+            id=f"{fault.name}-{backend}",
+            marks=() if at % 5 else pytest.mark.smoke,
+        )
+        for at, (fault, backend) in enumerate(turns)
+    ]
 
 
 class Trials:

@@ -14,11 +14,18 @@ SUITES = [
     for path in sorted(FIXTURES.rglob("parity.toml"))
     if not LARGE & set(path.relative_to(FIXTURES).parts)
 ]
+SMOKE = {"bert", "dit", "exported", "minilm", "mnn_scripts", "roberta", "sd3"}
+"""Suites that a push runs: both exporters, files of others, trained weights."""
+
 ELSEWHERE = {check.id for check in test_digits.CHECKS}
 """What the file next door runs of digits."""
 
 CHECKS = [
-    pytest.param(*check.values, id=f"{suite.name}/{check.id}")
+    pytest.param(
+        *check.values,
+        id=f"{suite.name}/{check.id}",
+        marks=pytest.mark.smoke if suite.name in SMOKE else (),
+    )
     for suite in SUITES
     for check in suite.checks()
     if suite.name != "digits" or check.id not in ELSEWHERE

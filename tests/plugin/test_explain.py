@@ -56,6 +56,7 @@ def page_of(project):
     return html.unescape(report.with_suffix(".html").read_text())
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     "words",
     [

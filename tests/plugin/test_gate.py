@@ -52,6 +52,7 @@ def test_where_there_is_a_baseline_the_next_step_is_the_gate(branch):
     assert not ended.has("parity baseline accept")
 
 
+@pytest.mark.smoke
 def test_a_converter_flag_that_costs_precision_is_seen_within_its_tolerance(branch):
     branch.change("parity.toml", "Bits=8", "Bits=4")
 

@@ -11,6 +11,8 @@ from onnx import numpy_helper
 
 from tests.plugin.project import Project
 
+pytestmark = pytest.mark.slow
+
 RECIPE = '''\
 """Modules with operators between them."""
 

@@ -22,6 +22,8 @@ from harness.engine.store import Store
 from tests.plugin.drawing import COMPONENT, ONNXRUNTIME, STEPS
 from tests.plugin.project import LIMIT_S, PARITY, PYTEST, begun
 
+pytestmark = pytest.mark.slow
+
 
 def wait_for(started, store, pattern):
     """Go on once the store of a command has what the pattern matches."""
@@ -32,6 +34,7 @@ def wait_for(started, store, pattern):
         time.sleep(0.02)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     ("command", "number"),
     [

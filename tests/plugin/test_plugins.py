@@ -12,6 +12,8 @@ import pytest
 from tests.places import ROOT
 from tests.plugin.project import PARITY
 
+pytestmark = pytest.mark.slow
+
 ENTRY = "[parity.plugins]\nsize-budget=size_budget:PLUGIN\n"
 RUN = "import click\n\n\n@click.command()\ndef run():\n    pass\n"
 BROKEN = "from harness.core.plugins import Plugin\nPLUGIN = Plugin({})\n"
@@ -58,6 +60,7 @@ def install(tmp_path, monkeypatch):
     return put
 
 
+@pytest.mark.smoke
 def test_the_plugin_of_the_page_adds_a_command_a_check_and_a_section(project, install):
     install(of_the_page())
 

@@ -11,6 +11,8 @@ import pytest
 from harness.core.digest import digest_file
 from tests.plugin.project import write_project
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):

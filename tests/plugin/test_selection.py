@@ -1,6 +1,10 @@
 """pytest's own ways to select and to stop also work on parity tests."""
 
+import pytest
+
 from tests.plugin.project import CASES
+
+pytestmark = pytest.mark.slow
 
 
 def test_collect_only_lists_ids_and_runs_nothing(quick):

@@ -33,6 +33,7 @@ def run_on(project, target, targets='["here", "venv"]'):
     return project
 
 
+@pytest.mark.smoke
 def test_a_run_on_a_local_python_is_the_run_here_to_the_bit(project):
     ended = run_on(project, VENV).pytest()
     found = {case["case"]: case for case in project.report["cases"]}

@@ -5,6 +5,7 @@ import time
 from datetime import UTC, datetime
 
 import psutil
+import pytest
 
 from harness.core.settings import Settings
 from harness.engine import worker_pool
@@ -12,6 +13,8 @@ from harness.engine.run import Run
 from harness.engine.run_folder import RunFolder
 from harness.suite.suite import load_suite
 from tests.plugin.project import Project, write_project
+
+pytestmark = pytest.mark.slow
 
 CASE = "vae_decoder/onnxruntime/fp32"
 

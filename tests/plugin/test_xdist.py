@@ -6,6 +6,8 @@ import pytest
 
 from tests.plugin.project import CASES, write_project
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def ended(passing, tmp_path_factory):  # noqa: ARG001  # it fills the store

@@ -16,6 +16,8 @@ from harness.core.environment import installed
 from harness.core.runtime import runtime
 from harness.engine import environments
 
+pytestmark = pytest.mark.slow
+
 HERE = {
     one.distributions[-1]: next(iter(installed(one.distributions).values()))
     for one in map(runtime, ("onnxruntime", "mnn"))

@@ -13,6 +13,8 @@ from harness.recipes import describe
 from harness.suite.schema import Limits
 from tests.unit.engine.test_engine import case
 
+pytestmark = pytest.mark.slow
+
 RECIPE = """
 from harness.core.case import TensorSpec
 from harness.recipes.types import normal

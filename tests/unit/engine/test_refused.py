@@ -7,6 +7,8 @@ from harness.engine.engine import Engine
 from harness.engine.store import Store
 from harness.suite.suite import load_suite
 
+pytestmark = pytest.mark.slow
+
 RECIPE = """
 from harness.core.case import TensorSpec
 from harness.recipes.types import normal

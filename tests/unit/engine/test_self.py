@@ -10,6 +10,8 @@ from harness.recipes import describe
 from harness.suite.schema import Limits
 from tests.unit import nets
 
+pytestmark = pytest.mark.slow
+
 BF16, FP16 = SELF
 SHAPES = (("batch", 2),)
 SAMPLES = (

@@ -10,6 +10,8 @@ from harness.recipes import describe
 from harness.recipes.diffusion.unet import GUIDANCE, SCALE
 from tests.unit import nets, recipe_runs
 
+pytestmark = pytest.mark.slow
+
 SHAPES = {"batch": 2, "height": 8, "width": 8}
 
 
