@@ -44,7 +44,7 @@ from harness.engine.store import Store
 from harness.measure.align import MASKED, GraphValue, wanted_values
 from harness.measure.float16 import Loss, scan
 from harness.measure.name_map import Names, as_given, match
-from harness.measure.sensitivity import Run
+from harness.measure.named_arrays import Run
 from harness.measure.trace import OUTPUT, Trace, TraceWriter, load_inputs, open_trace
 from harness.runtimes.graph.onnx_graph import graph_values, makers_of, module_scope
 from harness.runtimes.onnxruntime.session import OPTIMISATION, open_session

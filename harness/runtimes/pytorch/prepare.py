@@ -27,7 +27,7 @@ from harness.core.case import (
 from harness.core.entry import Entry
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
-from harness.core.plugins import answers
+from harness.core.plugins import merged
 from harness.core.probes import load_probes
 from harness.core.runtime import formats
 from harness.engine import keys, tasks
@@ -36,13 +36,12 @@ from harness.engine.host import report_progress
 from harness.engine.store import Store
 from harness.measure.align import wanted_values
 from harness.measure.name_map import Names
-from harness.measure.sensitivity import Run
+from harness.measure.named_arrays import Run
 from harness.measure.trace import load_inputs
 from harness.recipes import recipe_module
 from harness.recipes.inputs import draw
 from harness.runtimes.foreign.lineup import NAMES, line_up_converted, take_onnx
 from harness.runtimes.graph.onnx_graph import unread_inputs
-from harness.runtimes.pytorch.contract import effects_at
 from harness.runtimes.pytorch.export import Exported, export_onnx, quiet
 from harness.runtimes.pytorch.export_errors import refuse_adapters
 from harness.runtimes.pytorch.program import Program, own_path
@@ -104,10 +103,7 @@ def differences(
     component: Component, module: torch.nn.Module, graph: Entry
 ) -> Mapping[str, object]:
     """Return where plug-ins say that a graph differs from a component's module."""
-    found: dict[str, object] = {}
-    for answer in answers("graphs", component, module, graph):
-        found |= answer
-    return found
+    return merged("graphs", component, module, graph)
 
 
 def weigh(folder: Path, component: Component) -> Mapping[str, object]:
@@ -321,11 +317,8 @@ class Work(Stages):
         return export_onnx(
             network,
             folder,
-            effects=lambda: effects_at(
-                run_of(network.module, self.component, "cpu"),
-                self.component,
-                tuple(sorted(group.shapes)),
-            ),
+            run=run_of(network.module, self.component, "cpu"),
+            sizes=tuple(sorted(group.shapes)),
         )
 
 
