@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol, TypeVar
 
@@ -15,6 +17,7 @@ from harness.core.record import (
     Benchmark,
     CaseRecord,
     Key,
+    Row,
     benchmarks_of,
     labels,
     suite_prefixes,
@@ -37,6 +40,8 @@ class _HasSchema(Protocol):
 
 
 Form = TypeVar("Form", bound=_HasSchema)
+_Name = TypeVar("_Name")
+_Value = TypeVar("_Value")
 
 LAST = "last"
 
@@ -83,15 +88,23 @@ class CheckEnd:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class CaseReport:
     """One case of a finished run: its record, and the end of each of its checks."""
 
     record: CaseRecord
     ends: Mapping[str, CheckEnd]
 
+    @cached_property
+    def rows(self) -> Mapping[str, Sequence[Row]]:
+        """The rows of each check; a check without rows has none."""
+        rows: defaultdict[str, list[Row]] = defaultdict(list)
+        for row in self.record.rows:
+            rows[row.what].append(row)
+        return rows
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, kw_only=True)
 class Report:
     """A finished run, or a baseline, read from its file.
 
@@ -101,7 +114,6 @@ class Report:
         required: Backends that had to be available.
         ends: The end of each check by suite, case and check, in the run's order.
         records: Records by suite and case, in the run's order.
-        names: The name of each case in summaries, by suite and case.
         benchmarks: Repeated time measurements, if there are any.
         about: Other facts about the run: environment, command, changes.
         path: Path of the file.
@@ -113,24 +125,34 @@ class Report:
     required: tuple[str, ...]
     ends: Mapping[tuple[str, str, str], CheckEnd]
     records: Mapping[Key, CaseRecord]
-    names: Mapping[Key, str]
     benchmarks: tuple[Benchmark, ...]
     about: Mapping[str, Any]
     path: Path
 
-    @property
+    @cached_property
+    def names(self) -> dict[Key, str]:
+        """The name of each case in summaries, by suite and case."""
+        return labels(self.records.values())
+
+    @cached_property
     def cases(self) -> dict[str, CaseReport]:
         """The cases by name, in the order of their names."""
-        ends: dict[Key, dict[str, CheckEnd]] = {}
-        for (suite, case, what), end in sorted(
-            self.ends.items(), key=lambda one: one[0]
-        ):
-            ends.setdefault((suite, case), {})[what] = end
-        found = {
-            self.names[key]: CaseReport(record=record, ends=ends.get(key, {}))
-            for key, record in self.records.items()
+        ends: defaultdict[Key, dict[str, CheckEnd]] = defaultdict(dict)
+        for suite, case, what in sorted(self.ends):
+            ends[suite, case][what] = self.ends[suite, case, what]
+        return {
+            name: CaseReport(record=self.records[key], ends=ends[key])
+            for key, name in sorted(self.names.items(), key=lambda named: named[1])
         }
-        return dict(sorted(found.items()))
+
+    @cached_property
+    def checks(self) -> dict[str, CheckEnd]:
+        """The end of each check by its name, as in ``unet/mnn/fp32/outputs``."""
+        return {
+            f"{name}/{what}": end
+            for name, case in self.cases.items()
+            for what, end in case.ends.items()
+        }
 
     @property
     def name(self) -> str:
@@ -170,6 +192,21 @@ class Report:
             for suite, files in self.suites.items()
             for name, digest in files.items()
         }
+
+    def with_suites(self, names: Mapping[str, str]) -> Report:
+        """Return the report with another name in the place of each suite's path."""
+        return replace(
+            self,
+            suites={names[path]: files for path, files in self.suites.items()},
+            ends={
+                (names[suite], case, what): end
+                for (suite, case, what), end in self.ends.items()
+            },
+            records={
+                (names[suite], case): replace(record, suite=names[suite])
+                for (suite, case), record in self.records.items()
+            },
+        )
 
     def only(self, keep: Callable[[str, str], bool]) -> Report:
         """Return the report with the checks that are kept, and the cases that have any.
@@ -252,16 +289,23 @@ def of_form(form: ReportForm | BaselineForm, path: Path) -> Report:
         required=form.required,
         ends=ends,
         records={record.key: record for record in records},
-        names=labels(records),
         benchmarks=benchmarks_of(form.benchmarks),
         about=form.about,
         path=path,
     )
 
 
+def matched(
+    one: Mapping[_Name, _Value], two: Mapping[_Name, _Value]
+) -> Iterator[tuple[_Name, _Value | None, _Value | None]]:
+    """Yield each key of two tables with its entries; None where one lacks it."""
+    for name in {**one, **two}:
+        yield name, one.get(name), two.get(name)
+
+
 def differing(one: Mapping[str, object], two: Mapping[str, object]) -> list[str]:
     """Return the names whose values differ, or that only one mapping has."""
-    return [name for name in {**one, **two} if one.get(name) != two.get(name)]
+    return [name for name, was, is_ in matched(one, two) if was != is_]
 
 
 def find_run(runs: Path, name: str) -> Path:

@@ -96,13 +96,7 @@ def _moved(report: Report, path: str) -> Report:
         name: [(path, case) for _, case in shard[name]] for name in ("divided", "own")
     }
     return replace(
-        report,
-        suites=dict.fromkeys([path], *report.suites.values()),
-        ends={(path, case, what): end for (_, case, what), end in report.ends.items()},
-        records={
-            (path, case): replace(record, suite=path)
-            for (_, case), record in report.records.items()
-        },
+        report.with_suites(dict.fromkeys(report.suites, path)),
         about={**report.about, "shard": {**shard, **lists}},
     )
 

@@ -32,7 +32,6 @@ from harness.core.record import (
     SELF,
     CaseRecord,
     Row,
-    labels,
     suite_prefixes,
 )
 from harness.core.text import count, few
@@ -57,6 +56,12 @@ DIGITS = 3
 
 REFERENCE_DIGITS = 6
 """Significant digits of numbers that identify a reference, which differ by rounding."""
+
+_KEPT = (
+    *("case", "component", "backend", "variant", "suite"),
+    *("asked", "inputs", "made_of", "peak_bytes"),
+)
+_KEPT_OF_ROW = ("sample", "what", "probe", "module")
 
 _NO_FAILURE = {o.value for o in Outcome if o.passed} | {Outcome.UNAVAILABLE.value}
 
@@ -122,10 +127,7 @@ def accept(
         msg = f"run {run.id} compared nothing, so it can be no baseline."
         raise ParityError(msg)
     failing = tuple(
-        f"{case}/{what}"
-        for case, found in run.cases.items()
-        for what, end in found.ends.items()
-        if end.outcome not in _NO_FAILURE
+        name for name, end in run.checks.items() if end.outcome not in _NO_FAILURE
     )
     for doubt in _doubts(run, failing, there):
         if not why.strip():
@@ -176,9 +178,7 @@ def _doubts(
 def _checks(run: Report) -> set[str]:
     """Return the checks of a run whose runtime was there."""
     return {
-        f"{run.names[suite, case]}/{what}"
-        for (suite, case, what), end in run.ends.items()
-        if end.outcome != Outcome.UNAVAILABLE.value
+        name for name, end in run.checks.items() if end.outcome != Outcome.UNAVAILABLE
     }
 
 
@@ -188,28 +188,19 @@ def _shortened(run: Report) -> Report:
     A suite's path means nothing on another machine. The folder's name replaces it where
     there are several suites; an empty text replaces it where there is one.
     """
-    suites = {
-        path: prefix.removesuffix(":")
-        for path, prefix in suite_prefixes(run.suites).items()
-    }
-    records = [
-        _short_record(record, suites[record.suite]) for record in run.records.values()
-    ]
+    prefixes = suite_prefixes(run.suites)
+    named = run.with_suites(
+        {path: prefixes[path].removesuffix(":") for path in prefixes}
+    )
     kept = ("environment", "tier", "changes", "whole")
     return replace(
-        run,
-        suites={suites[path]: files for path, files in run.suites.items()},
-        ends={
-            (suites[suite], case, what): end
-            for (suite, case, what), end in run.ends.items()
-        },
-        records={record.key: record for record in records},
-        names=labels(records),
+        named,
+        records={key: _short_record(record) for key, record in named.records.items()},
         about={name: run.about[name] for name in kept},
     )
 
 
-def _short_record(record: CaseRecord, suite: str) -> CaseRecord:
+def _short_record(record: CaseRecord) -> CaseRecord:
     counts = record.coverage and {
         name: value for name, value in record.coverage.items() if isinstance(value, int)
     }
@@ -220,24 +211,13 @@ def _short_record(record: CaseRecord, suite: str) -> CaseRecord:
     # Later runs are compared with the errors of these pairs, and not with the pictures.
     pairs = (record.pipeline or {}).get(PAIRS)
     return CaseRecord(
-        case=record.case,
-        component=record.component,
-        backend=record.backend,
-        variant=record.variant,
-        suite=suite,
-        asked=record.asked,
-        inputs=record.inputs,
-        made_of=record.made_of,
+        **{name: getattr(record, name) for name in _KEPT},
         coverage=counts,
         artifacts=files,
         pipeline=pairs and {PAIRS: {name: pairs[name] for name in COMPARED}},
-        peak_bytes=record.peak_bytes,
         rows=tuple(
             Row(
-                sample=row.sample,
-                what=row.what,
-                probe=row.probe,
-                module=row.module,
+                **{name: getattr(row, name) for name in _KEPT_OF_ROW},
                 comparison=_short_comparison(row.comparison),
             )
             for row in record.rows

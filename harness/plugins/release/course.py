@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from harness.core.end_to_end import IMAGE
-from harness.core.record import LAYERS, OUTPUTS, CaseRecord
+from harness.core.record import LAYERS, OUTPUTS
 from harness.core.text import in_floors
-from harness.engine.finished_run import Report
+from harness.engine.finished_run import CaseReport, Report
 from harness.plugins.release.diff import (
     RtolOf,
     RunChange,
@@ -24,7 +24,6 @@ from harness.plugins.release.diff import (
     other_files,
     other_machine,
     other_versions,
-    rows_of,
 )
 from harness.plugins.release.thresholds import Change
 from harness.plugins.release.times import doubt
@@ -70,7 +69,7 @@ def course(
         timed = replace(run, benchmarks=sound)
         step = Step(
             run=run.id,
-            errors={name: _error(case.record) for name, case in run.cases.items()},
+            errors={name: _error(case) for name, case in run.cases.items()},
             doubts=tuple((name, why) for name, why in doubts.items() if why),
         )
         if before is None or known is None:
@@ -98,12 +97,15 @@ class _Known:
         moved: list[RunChange] = []
         tells = False
         timed_on = {(one.case, one.metric): one.machine for one in run.benchmarks}
-        for other, names in self._sources(run):
-            found = diff(
-                other.only(lambda name, _: name in names),  # noqa: B023  # used at once
-                run.only(lambda name, _: name in names),  # noqa: B023
-                rtol_of,
+        cases = (*self._first.cases, *run.cases, *self._with_rows)
+        keys = dict.fromkeys([(name, "", "") for name in cases] + [*self._moved_in])
+        for other in {id(one): one for one in map(self._source, keys)}.values():
+            names = {key[0] for key in keys if self._source(key) is other}
+            one, two = (
+                each.only(lambda name, _: name in names)  # noqa: B023  # used at once
+                for each in (other, run)
             )
+            found = diff(one, two, rtol_of)
             tells = tells or found.tells
             for finding in found.findings:
                 key = finding.case, finding.what, ""
@@ -123,16 +125,6 @@ class _Known:
         """Return the run in which a result last moved, or its case first had rows."""
         return self._moved_in.get(key) or self._with_rows.get(key[0], self._first)
 
-    def _sources(self, run: Report) -> list[tuple[Report, set[str]]]:
-        """Return each run with which this one is compared, and the cases compared."""
-        sources: dict[int, tuple[Report, set[str]]] = {}
-        keys = [(name, "", "") for name in (*self._first.cases, *run.cases)]
-        keys += [(name, "", "") for name in self._with_rows]
-        for key in (*keys, *self._moved_in):
-            other = self._source(key)
-            sources.setdefault(id(other), (other, set()))[1].add(key[0])
-        return list(sources.values())
-
     def _take(self, key: _Key, finding: RunChange, run: Report) -> list[RunChange]:
         """Learn from a finding, and return it if it says that something moved."""
         same = finding.change is Change.SAME
@@ -140,7 +132,7 @@ class _Known:
         failed = (
             case is not None
             and finding.what in case.ends
-            and not rows_of(case.record, finding.what)
+            and not case.rows[finding.what]
         )
         if failed or finding.change is Change.GONE:
             # Such a finding changes no known result, and is reported once.
@@ -170,14 +162,14 @@ def _since(before: Report, after: Report) -> Iterator[str]:
         yield machines
 
 
-def _error(record: CaseRecord) -> str:
+def _error(case: CaseReport) -> str:
     """Return the worst error of a case's outputs, with its unit."""
-    pictures = [_finite(row.comparison.rms) for row in rows_of(record, IMAGE)]
+    pictures = [_finite(row.comparison.rms) for row in case.rows[IMAGE]]
     if pictures:
         worst = max(pictures)
         return f"{psnr_db(worst):.1f} dB" if math.isfinite(worst) else "not finite"
     for what in (OUTPUTS, LAYERS):
-        floors = [floors_of(row.comparison) for row in rows_of(record, what)]
+        floors = [floors_of(row.comparison) for row in case.rows[what]]
         known = [_finite(value) for value in floors if value is not None]
         if known:
             return in_floors(max(known))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from harness.core.comparison import Comparison
 from harness.core.end_to_end import IMAGE, PAIRS
@@ -13,7 +14,13 @@ from harness.core.errors import SuiteError
 from harness.core.outcome import Outcome
 from harness.core.record import LAYERS, CaseRecord, Row, coverage_share
 from harness.core.text import count, few, in_bytes, in_floors
-from harness.engine.finished_run import CaseReport, Report, differing
+from harness.engine.finished_run import (
+    CaseReport,
+    CheckEnd,
+    Report,
+    differing,
+    matched,
+)
 from harness.measure.metrics import METRIC, Metric
 from harness.plugins.release import thresholds
 from harness.plugins.release.causes import same_task, settings_causes, task_causes
@@ -40,16 +47,15 @@ LOUDEST_FIRST = (
 _PASSED = {outcome.value for outcome in Outcome if outcome.passed}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RowChange:
-    """The change of one row, and the factor by which its error changed."""
+class _Move(NamedTuple):
+    """A change with its phrase, and the factor by which the error changed."""
 
     change: Change
     words: str = ""
     factor: float = 1.0
 
 
-_Compare = Callable[[str, Row, Row], _RowChange]
+_Compare = Callable[[str, Row, Row], _Move]
 """A function that compares a row of a case with the same row of an earlier run."""
 
 
@@ -163,15 +169,19 @@ def diff(before: Report, after: Report, rtol_of: RtolOf) -> Diff:
     machines = other_machine(before, after)
     elsewhere = before.cpu != after.cpu
 
-    def compare(name: str, was: Row, is_: Row) -> _RowChange:
+    def compare(name: str, was: Row, is_: Row) -> _Move:
         return _row(was, is_, rtol_of(name, is_), elsewhere=elsewhere)
 
-    one, two = before.cases, after.cases
     findings: list[RunChange] = []
-    for name in dict.fromkeys((*one, *two)):
-        findings += _case(
-            name, one.get(name), two.get(name), compare, machines, elsewhere=elsewhere
-        )
+    causes = {}
+    for name, was, is_ in matched(before.cases, after.cases):
+        if was and is_ and (changed := _causes(was.record, is_.record)):
+            causes[name] = changed
+        if was and is_ and _ran(was) and _ran(is_):
+            findings += _checks(name, was, is_, compare, elsewhere=elsewhere)
+            findings += _amounts(name, was.record, is_.record, machines)
+        else:
+            findings += _of_one_run(name, was if was and _ran(was) else None, is_)
     findings += _benchmarks(before, after, machines)
     return Diff(
         before=before.id,
@@ -180,11 +190,7 @@ def diff(before: Report, after: Report, rtol_of: RtolOf) -> Diff:
         files=other_files(before, after),
         versions=other_versions(before, after),
         machines=machines,
-        causes={
-            name: causes
-            for name in one.keys() & two.keys()
-            if (causes := _causes(one[name].record, two[name].record))
-        },
+        causes=causes,
     )
 
 
@@ -199,10 +205,10 @@ def other_files(before: Report, after: Report) -> tuple[str, ...]:
 
 def other_versions(before: Report, after: Report) -> dict[str, tuple[str, str]]:
     """Return each tool whose version differs between two runs, to both versions."""
-    one, two = before.versions, after.versions
     return {
-        tool: (one.get(tool, "none"), two.get(tool, "none"))
-        for tool in sorted(differing(one, two))
+        tool: (one or "none", two or "none")
+        for tool, one, two in sorted(matched(before.versions, after.versions))
+        if one != two
     }
 
 
@@ -226,10 +232,9 @@ def rtol_by(judges: Mapping[str, Judge], after: Report) -> RtolOf:
     error. `judges` has each suite's judge by the suite's path; the judge at "", if any,
     judges the cases of all other suites. `after` is the later run.
     """
-    records = {name: case.record for name, case in after.cases.items()}
 
     def rtol(name: str, row: Row) -> float:
-        record = records[name]
+        record = after.cases[name].record
         judge = judges.get(record.suite) or judges.get("")
         if judge is None:
             msg = f"nothing says which suite {name} is of; name it with --suite."
@@ -245,119 +250,103 @@ def rtol_by(judges: Mapping[str, Judge], after: Report) -> RtolOf:
     return rtol
 
 
-def _case(
-    name: str,
-    before: CaseReport | None,
-    after: CaseReport | None,
-    compare: _Compare,
-    machines: str,
-    *,
-    elsewhere: bool,
-) -> Iterator[RunChange]:
-    before = _that_ran(before)
-    if before is None or after is None or not _that_ran(after):
-        yield from _only_one(name, before, after)
-        return
-    for what in dict.fromkeys((*before.ends, *after.ends)):
-        yield _check(name, what, before, after, compare, elsewhere=elsewhere)
-    one, two = before.record, after.record
-    changed = settings_causes(one, two)
-    told = {
-        SETTINGS: (Change.INCOMPARABLE if changed else Change.SAME, ", ".join(changed))
-    }
-    # Without rows a stage ended without a result: nothing was deployed, or nothing ran.
-    if one.rows and two.rows:
-        told[COVERAGE] = _coverage(one, two)
-        told[SIZE] = _amount(_size(one), _size(two), thresholds.of_size)
-        told[MEMORY] = Change.INCOMPARABLE, machines
-        if not machines:
-            peaks = one.peak_bytes, two.peak_bytes
-            told[MEMORY] = _amount(*peaks, thresholds.of_memory)
-    for what, (change, words) in told.items():
-        machine = what == MEMORY
-        yield RunChange(
-            case=name,
-            what=what,
-            change=change,
-            words=words,
-            of_machine=machine,
-            causes=changed if what == SETTINGS else (),
-        )
+def _ran(case: CaseReport) -> bool:
+    """Whether a case ran; one whose runtime was missing counts as no case."""
+    return all(end.outcome != Outcome.UNAVAILABLE for end in case.ends.values())
 
 
-def _only_one(
+def _of_one_run(
     name: str, before: CaseReport | None, after: CaseReport | None
 ) -> Iterator[RunChange]:
     """Yield a finding for each check of a case that one of two runs lacks."""
-    then, now = (case.ends if case else {} for case in (before, after))
-    if before is None:
-        change, words, ends = Change.NEW, "no such case before", now
-    else:
-        change, words, ends = Change.GONE, "no such case now", then
-    for what in ends:
-        if before and what in now:
-            words = now[what].reason
+    now = after.ends if after else {}
+    change, words = Change.NEW, "no such case before"
+    for what in before.ends if before else now:
+        if before:
+            end = now.get(what)
+            change, words = Change.GONE, end.reason if end else "no such case now"
         yield RunChange(case=name, what=what, change=change, words=words, of_case=True)
 
 
-def _that_ran(case: CaseReport | None) -> CaseReport | None:
-    """Return a case; None if its runtime was missing, which counts as no case."""
-    ends = case.ends.values() if case else ()
-    return None if Outcome.UNAVAILABLE in {end.outcome for end in ends} else case
+def _amounts(
+    name: str, before: CaseRecord, after: CaseRecord, machines: str
+) -> Iterator[RunChange]:
+    """Yield the changes of a case's settings, coverage, size and memory."""
+    changed = settings_causes(before, after)
+    change = Change.INCOMPARABLE if changed else Change.SAME
+    yield RunChange(
+        case=name,
+        what=SETTINGS,
+        change=change,
+        words=", ".join(changed),
+        causes=changed,
+    )
+    # Without rows a stage ended without a result: nothing was deployed, or nothing ran.
+    if not before.rows or not after.rows:
+        return
+    memory = Change.INCOMPARABLE, machines
+    if not machines:
+        memory = _amount(before.peak_bytes, after.peak_bytes, thresholds.of_memory)
+    for what, (change, words) in {
+        COVERAGE: _coverage(before, after),
+        SIZE: _amount(_size(before), _size(after), thresholds.of_size),
+        MEMORY: memory,
+    }.items():
+        yield RunChange(
+            case=name, what=what, change=change, words=words, of_machine=what == MEMORY
+        )
 
 
-def _check(
+def _checks(
     name: str,
-    what: str,
     before: CaseReport,
     after: CaseReport,
     compare: _Compare,
     *,
     elsewhere: bool,
-) -> RunChange:
-    was, is_ = before.ends.get(what), after.ends.get(what)
-    if was is None or is_ is None:
-        change = Change.NEW if was is None else Change.GONE
-        outcome = "".join(end.outcome for end in (was, is_) if end)
-        return RunChange(case=name, what=what, change=change, words=outcome)
-    fails = was.outcome in _PASSED and is_.outcome not in _PASSED
-    if what == PAIRS:
-        both = (before.record.pipeline or {}), (after.record.pipeline or {})
-        if all(PAIRS in each for each in both):
-            one, two = (each[PAIRS] for each in both)
-            change, words = compare_pairs(one, two, elsewhere=elsewhere)
-            if fails and change is not Change.WORSE:
-                change, words = Change.WORSE, is_.reason
-            return RunChange(case=name, what=what, change=change, words=words)
-    if fails and not rows_of(after.record, what):
-        # A stage ended without a result, so no row tells more than this.
-        words = f"was {was.outcome}, {is_.outcome}: {is_.reason}"
-        return RunChange(case=name, what=what, change=Change.WORSE, words=words)
-    causes = task_causes(before.record, after.record)
-    compared = list(_compare_rows(name, what, before.record, after.record, compare))
-    found = _together(what, compared)
-    change, words = found.change, found.words
-    samples, now = (
-        {row.sample for row in rows_of(case.record, what)} for case in (before, after)
-    )
-    # Layers may come and go one by one, and not those of a whole sample.
-    if what == LAYERS and samples - now and change is not Change.WORSE:
-        change, words = Change.GONE, f"no {what} of {few(sorted(samples - now))} now"
-    if fails:
-        change = Change.WORSE
-        words = f"was {was.outcome}, {is_.outcome}; {words or is_.reason}"
-    passes = was.outcome not in _PASSED and is_.outcome in _PASSED
-    if passes and change is Change.SAME:
-        change, words = Change.BETTER, f"was {was.outcome}, {is_.outcome}"
-    return RunChange(
-        case=name,
-        what=what,
-        change=change,
-        words=words,
-        rows=Counter(row.change for row in compared),
-        factor=found.factor,
-        causes=causes if change is Change.INCOMPARABLE else (),
-    )
+) -> Iterator[RunChange]:
+    """Yield the change of each check of a case that both runs have."""
+    for what, was, is_ in matched(before.ends, after.ends):
+        rows: Sequence[_Move] | None = None
+        one, two = ((each.record.pipeline or {}) for each in (before, after))
+        if was is None or is_ is None:
+            change = Change.NEW if was is None else Change.GONE
+            move = _Move(change, "".join(end.outcome for end in (was, is_) if end))
+        elif what == PAIRS and PAIRS in one and PAIRS in two:
+            pairs = compare_pairs(one[PAIRS], two[PAIRS], elsewhere=elsewhere)
+            move = _Move(*pairs)
+            if _fails(was, is_) and move.change is not Change.WORSE:
+                move = _Move(Change.WORSE, is_.reason)
+        elif _fails(was, is_) and not after.rows[what]:
+            # A stage ended without a result, so no row tells more than this.
+            words = f"was {was.outcome}, {is_.outcome}: {is_.reason}"
+            move = _Move(Change.WORSE, words)
+        else:
+            rows = list(_compare_rows(name, what, before, after, compare))
+            move = _with_ends(was, is_, _together(what, rows, before, after))
+        caused = rows is not None and move.change is Change.INCOMPARABLE
+        yield RunChange(
+            case=name,
+            what=what,
+            **move._asdict(),
+            rows=None if rows is None else Counter(row.change for row in rows),
+            causes=task_causes(before.record, after.record) if caused else (),
+        )
+
+
+def _fails(was: CheckEnd, is_: CheckEnd) -> bool:
+    return was.outcome in _PASSED and is_.outcome not in _PASSED
+
+
+def _with_ends(was: CheckEnd, is_: CheckEnd, move: _Move) -> _Move:
+    """Return the change of a check's rows as the ends of the check make it."""
+    words = f"was {was.outcome}, {is_.outcome}"
+    if _fails(was, is_):
+        words += f"; {move.words or is_.reason}"
+        return move._replace(change=Change.WORSE, words=words)
+    if _fails(is_, was) and move.change is Change.SAME:
+        return move._replace(change=Change.BETTER, words=words)
+    return move
 
 
 def _coverage(before: CaseRecord, after: CaseRecord) -> tuple[Change, str]:
@@ -392,8 +381,7 @@ def _benchmarks(before: Report, after: Report, machines: str) -> Iterator[RunCha
         {(entry.case, entry.metric): entry for entry in run.benchmarks}
         for run in (before, after)
     )
-    for case, metric in dict.fromkeys((*one, *two)):
-        was, is_ = one.get((case, metric)), two.get((case, metric))
+    for (case, metric), was, is_ in matched(one, two):
         change, words = Change.INCOMPARABLE, machines
         if was is None:
             change, words = Change.NEW, "measured only now"
@@ -413,11 +401,6 @@ def _benchmarks(before: Report, after: Report, machines: str) -> Iterator[RunCha
 # The rows of one check
 
 
-def rows_of(record: CaseRecord, what: str) -> list[Row]:
-    """Return the rows of one check."""
-    return [row for row in record.rows if row.what == what]
-
-
 def floors_of(comparison: Comparison) -> float | None:
     """Return an error in noise floors, also for a comparison of a baseline."""
     if comparison.floor is None:
@@ -428,30 +411,27 @@ def floors_of(comparison: Comparison) -> float | None:
 
 
 def _compare_rows(
-    name: str, what: str, before: CaseRecord, after: CaseRecord, compare: _Compare
-) -> Iterator[_RowChange]:
+    name: str, what: str, before: CaseReport, after: CaseReport, compare: _Compare
+) -> Iterator[_Move]:
     """Compare the rows of one check with another run's, over the union of both."""
-    one, two = rows_of(before, what), rows_of(after, what)
-    otherwise = {row.sample for row in two if not same_task(row.sample, before, after)}
-    other_task = "; ".join(task_causes(before, after))
-    for was, is_ in _paired(one, two, otherwise):
+    records = before.record, after.record
+    otherwise = {
+        row.sample for row in after.rows[what] if not same_task(row.sample, *records)
+    }
+    other_task = "; ".join(task_causes(*records))
+    for was, is_ in _paired(before.rows[what], after.rows[what], otherwise):
         row = is_ or was
         place = f"{row.place} ({row.sample})" if row else ""
         if was is None or is_ is None:
-            change = Change.NEW if was is None else Change.GONE
-            yield _RowChange(change=change, words=place)
+            yield _Move(Change.NEW if was is None else Change.GONE, place)
             continue
         other = other_task
         if is_.sample not in otherwise:
             other = _other_reference(was.comparison, is_.comparison)
-        if other:
-            yield _RowChange(change=Change.INCOMPARABLE, words=f"{place}: {other}")
-            continue
-        found = compare(name, was, is_)
-        if found.change is Change.SAME:
-            yield found
-        else:
-            yield replace(found, words=f"{place}: {found.words}")
+        move = _Move(Change.INCOMPARABLE, other) if other else compare(name, was, is_)
+        if move.change is not Change.SAME:
+            move = move._replace(words=f"{place}: {move.words}")
+        yield move
 
 
 def _paired(
@@ -508,70 +488,74 @@ def _other_reference(was: Comparison, is_: Comparison) -> str:
     return ""
 
 
-def _row(was: Row, is_: Row, rtol: float, *, elsewhere: bool) -> _RowChange:
+def _row(was: Row, is_: Row, rtol: float, *, elsewhere: bool) -> _Move:
     """Compare two errors of the same value."""
     one, two = was.comparison, is_.comparison
     places = one.nonfinite_mismatched, two.nonfinite_mismatched
     if places[0] != places[1]:
-        return _RowChange(
-            change=Change.WORSE if places[1] > places[0] else Change.BETTER,
-            words=f"not finite at {places[0]:,} → {count(places[1], 'place')}",
-            factor=math.inf,
+        return _Move(
+            Change.WORSE if places[1] > places[0] else Change.BETTER,
+            f"not finite at {places[0]:,} → {count(places[1], 'place')}",
+            math.inf,
         )
     floor = max(one.floor, two.floor) if one.floor and two.floor else None
-    changes, words, factors = [], [], [1.0]
+    moves = []
     for name in thresholds.MOVES:
         metric = METRIC[name]
-        errors = _number(metric, one, rtol), _number(metric, two, rtol)
-        change = thresholds.of_metric(name, *errors, floor, elsewhere=elsewhere)
+        numbers = metric.of(one, rtol), metric.of(two, rtol)
+        before, after = (math.nan if each is None else each for each in numbers)
+        change = thresholds.of_metric(name, before, after, floor, elsewhere=elsewhere)
         if change is not Change.SAME:
-            changes.append(change)
-            words.append(_moved(metric, was, is_, rtol))
-            small, large = sorted(errors)
+            small, large = sorted((before, after))
             finite = small > 0.0 and math.isfinite(large)
-            factors.append(large / small if finite else math.inf)
-    if not changes:
-        return _RowChange(change=Change.SAME)
-    return _RowChange(
-        change=Change.WORSE if Change.WORSE in changes else Change.BETTER,
-        words=", ".join(words),
-        factor=max(factors),
-    )
+            words = _moved(metric, was, is_, before, after, rtol)
+            moves.append(_Move(change, words, large / small if finite else math.inf))
+    if not moves:
+        return _Move(Change.SAME)
+    changes, words_, factors = zip(*moves, strict=True)
+    change = Change.WORSE if Change.WORSE in changes else Change.BETTER
+    return _Move(change, ", ".join(words_), max(1.0, *factors))
 
 
-def _number(metric: Metric, comparison: Comparison, rtol: float) -> float:
-    number = metric.of(comparison, rtol)
-    return math.nan if number is None else number
-
-
-def _moved(metric: Metric, was: Row, is_: Row, rtol: float) -> str:
+def _moved(  # noqa: PLR0917  # a metric of two rows, and its two numbers
+    metric: Metric, was: Row, is_: Row, before: float, after: float, rtol: float
+) -> str:
     """Return a phrase about a metric of a row, before and after."""
-    one, two = (_number(metric, row.comparison, rtol) for row in (was, is_))
-    floors = floors_of(was.comparison), floors_of(is_.comparison)
-    after = ""
+    at = ""
     if metric.name == "rms" and is_.what == IMAGE:
         # A picture's error is shown as PSNR, as is usual for pictures.
-        metric, one, two = METRIC["psnr_db"], psnr_db(one), psnr_db(two)
-    elif metric.name == "rms" and floors[0] is not None and floors[1] is not None:
-        return f"{in_floors(floors[0])} → {in_floors(floors[1])}"
+        metric, before, after = METRIC["psnr_db"], psnr_db(before), psnr_db(after)
+    elif metric.name == "rms":
+        one, two = floors_of(was.comparison), floors_of(is_.comparison)
+        if one is not None and two is not None:
+            return f"{in_floors(one)} → {in_floors(two)}"
     elif metric.name == "atol":
-        after = f" at rtol {rtol:.0e}" if rtol else " at rtol 0"
-    return metric.phrase.format(f"{one:{metric.spec}} → {two:{metric.spec}}") + after
+        at = f" at rtol {rtol:.0e}" if rtol else " at rtol 0"
+    return metric.phrase.format(f"{before:{metric.spec}} → {after:{metric.spec}}") + at
 
 
-def _together(what: str, rows: Sequence[_RowChange]) -> _RowChange:
+def _together(
+    what: str, rows: Sequence[_Move], before: CaseReport, after: CaseReport
+) -> _Move:
     """Return the change of a check, with the phrase of its loudest row."""
-    by_change: dict[Change, list[_RowChange]] = {}
+    by_change: defaultdict[Change, list[_Move]] = defaultdict(list)
     for row in rows:
-        by_change.setdefault(row.change, []).append(row)
+        by_change[row.change].append(row)
     # Layers come and go with the exporter's choice of operators: coverage tells
     # whether fewer are compared. An output or a sample that is gone is different.
     order = [Change.WORSE, Change.INCOMPARABLE, Change.GONE, Change.BETTER, Change.NEW]
-    if what == LAYERS and by_change.get(Change.SAME):
+    if what == LAYERS and by_change[Change.SAME]:
         order = [Change.WORSE, Change.INCOMPARABLE, Change.BETTER]
-    for change in order:
-        if found := by_change.get(change):
-            loudest = max(found, key=lambda row: row.factor)
-            number = f"{len(found):,} of {count(len(rows), 'value')}"
-            return replace(loudest, words=f"{number}; {loudest.words}")
-    return _RowChange(change=Change.SAME)
+    loudest = next((each for each in order if by_change[each]), Change.SAME)
+    move = _Move(Change.SAME)
+    if loudest is not Change.SAME:
+        alike = by_change[loudest]
+        move = max(alike, key=lambda each: each.factor)
+        number = f"{len(alike):,} of {count(len(rows), 'value')}"
+        move = move._replace(words=f"{number}; {move.words}")
+    samples, now = ({row.sample for row in one.rows[what]} for one in (before, after))
+    # Layers may come and go one by one, and not those of a whole sample.
+    if what == LAYERS and samples - now and loudest is not Change.WORSE:
+        words = f"no {what} of {few(sorted(samples - now))} now"
+        move = move._replace(change=Change.GONE, words=words)
+    return move

@@ -9,6 +9,7 @@ nothing of the baseline is missing, and everything could be compared.
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -18,10 +19,9 @@ from harness.core.outcome import CANNOT_TELL, NO_PARITY, PARITY, Outcome
 from harness.core.record import Key
 from harness.core.text import INDENT, Line, count, few, floors_explained, wrapped
 from harness.judge.case import CaseVerdict, skipped
-from harness.judge.known_gaps import Gap
 from harness.judge.run import gate_code
 from harness.plugins.release.baseline import Baseline
-from harness.plugins.release.diff import Diff, RunChange, rows_of
+from harness.plugins.release.diff import Diff, RunChange
 from harness.plugins.release.screen import SHOWN, also, and_more, listed, notes, totals
 from harness.plugins.release.thresholds import Change
 from harness.report.markdown import block, word
@@ -109,12 +109,12 @@ def decide(
     that describe the run. Backends in `required` must not be skipped. A run that was
     not `whole` lacks cases of its suite.
     """
-    by_name = {f"{names[v.key]}/{v.what}": v for v in verdicts}
-    told = {
-        name: verdict
-        for name, verdict in sorted(by_name.items())
+    by_name = {
+        f"{names[verdict.key]}/{verdict.what}": verdict
+        for verdict in verdicts
         if not skipped(verdict, required)
     }
+    told = dict(sorted(by_name.items()))
     # A run of some cases has the others in no other run: that is one reason.
     left_out = {
         one.case for one in found.of(Change.GONE) if one.case not in names.values()
@@ -126,32 +126,21 @@ def decide(
         if finding.case not in left_out
     }
     failing = {name: v for name, v in told.items() if not v.outcome.passed}
-    was = {
-        f"{case}/{what}": end.outcome
-        for case, one in baseline.report.cases.items()
-        for what, end in one.ends.items()
-    }
-    unseen = {name: _unseen(baseline, name, v) for name, v in failing.items()}
-    # Somebody accepted this failure, and no other one of the same check.
-    kept = {
-        name
-        for name, verdict in failing.items()
-        if name in baseline.accepted.failing
-        and name not in worse
-        and not unseen[name]
-        and verdict.outcome is not Outcome.STALE_GAP
-        and verdict.outcome.value == was.get(name)
-    }
-    reasons = [
-        Reason(
-            name=name,
-            kind=verdict.outcome.value,
-            words=_why(verdict, worse.get(name), unseen[name]),
-            causes=found.causes.get(name.rpartition("/")[0], ()),
+    reasons: list[Reason] = []
+    kept: list[str] = []
+    for name, verdict in failing.items():
+        accepted, unseen = _accepted_before(baseline, name, verdict)
+        if accepted and name not in worse:
+            kept.append(name)
+            continue
+        reasons.append(
+            Reason(
+                name=name,
+                kind=verdict.outcome.value,
+                words=_why(verdict, worse.get(name), unseen),
+                causes=found.causes.get(name.rpartition("/")[0], ()),
+            )
         )
-        for name, verdict in failing.items()
-        if name not in kept
-    ]
     reasons += [
         Reason(
             # A missing case is one reason, however many checks it had.
@@ -179,22 +168,27 @@ def decide(
     return Decision(
         baseline=baseline,
         reasons=tuple(dict.fromkeys(reasons)),
-        excused=(*_known(told), *_accepted(baseline, kept, failing)),
+        excused=(*_known(told.values()), *_accepted(baseline, kept, failing)),
         diff=found,
     )
 
 
-def _unseen(baseline: Baseline, name: str, verdict: CaseVerdict) -> list[str]:
-    """Return the samples that fail and of which the accepted run has no value.
+def _accepted_before(
+    baseline: Baseline, name: str, verdict: CaseVerdict
+) -> tuple[bool, list[str]]:
+    """Return whether somebody accepted this failure, and no other one of the check.
 
-    The list is empty where the baseline did not accept a failure of this check.
+    The list has the samples that fail now and of which the accepted run has no value.
     """
-    case, _, what = name.rpartition("/")
-    if name not in baseline.accepted.failing:
-        return []
-    there = {row.sample for row in rows_of(baseline.report.cases[case].record, what)}
-    failing = (j.row.sample for j in verdict.rows if not j.verdict.passed)
-    return [one for one in dict.fromkeys(failing) if one not in there]
+    was = baseline.report.checks.get(name)
+    if was is None or name not in baseline.accepted.failing:
+        return False, []
+    rows = baseline.report.cases[name.rpartition("/")[0]].rows[verdict.what]
+    failing = dict.fromkeys(j.row.sample for j in verdict.rows if not j.verdict.passed)
+    there = {row.sample for row in rows}
+    unseen = [sample for sample in failing if sample not in there]
+    same = was.outcome == verdict.outcome and verdict.outcome is not Outcome.STALE_GAP
+    return same and not unseen, unseen
 
 
 def _why(
@@ -222,13 +216,13 @@ def _with_picture(words: str, verdict: CaseVerdict | None) -> str:
     return f"{words}; {verdict.picture}"
 
 
-def _known(told: Mapping[str, CaseVerdict]) -> Iterator[Excused]:
-    covered: dict[Gap, int] = {}
-    for verdict in told.values():
-        gap = verdict.gap
-        if gap is not None and verdict.outcome is Outcome.GAP:
-            covered[gap] = covered.get(gap, 0) + 1
+def _known(verdicts: Iterable[CaseVerdict]) -> Iterator[Excused]:
+    covered = Counter(
+        verdict.gap for verdict in verdicts if verdict.outcome is Outcome.GAP
+    )
     for gap, number in covered.items():
+        if gap is None:
+            continue
         yield Excused(
             name=gap.case,
             outcome=gap.outcome.value,
@@ -240,9 +234,9 @@ def _known(told: Mapping[str, CaseVerdict]) -> Iterator[Excused]:
 
 
 def _accepted(
-    baseline: Baseline, kept: Collection[str], failing: Mapping[str, CaseVerdict]
+    baseline: Baseline, kept: Iterable[str], failing: Mapping[str, CaseVerdict]
 ) -> Iterator[Excused]:
-    for name in sorted(kept):
+    for name in kept:
         yield Excused(
             name=name,
             outcome=failing[name].outcome.value,

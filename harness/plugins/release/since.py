@@ -46,8 +46,7 @@ def with_since(facts: RunFacts, judged: Judged, report: Path) -> RunFacts:
     before = load_baseline(baseline_path(name, runs)).report
     after = with_verdicts(load_report(runs, str(report)), judged.verdicts)
     if not judged.whole:
-        checks = {name: case.ends for name, case in after.cases.items()}
-        before = before.only(lambda name, what: what in checks.get(name, {}))
+        before = before.only(lambda name, what: f"{name}/{what}" in after.checks)
     if not after.benchmarks:
         # Times are measured after a run has ended.
         before = replace(before, benchmarks=())
