@@ -1,6 +1,7 @@
 """Finished runs of every kind that reports word, made by hand."""
 
 from dataclasses import replace
+from typing import Any
 
 from harness.core.outcome import Outcome
 from harness.core.record import ISOLATED
@@ -41,14 +42,14 @@ def _isolated():
 
 def _drawn():
     picture = row("picture.0", 90.0, what="image", module="a seven")
-    about = {"roles": {"unet": CASE}, "pictures": [], "attribution": None}
+    about: Any = {"roles": {"unet": CASE}, "pictures": [], "attribution": None}
     return record(picture, case="text2img/mnn/fp32", pipeline=about, coverage=None)
 
 
 _KNOWN = Gap(case="unet/*", outcome=Outcome.EXCEEDS, why="tanh form of GELU")
 _COUNTS = {"computing": 10, "aligned": 9, "fused": 1, "unmatched": 0}
 
-SCENES = {
+SCENES: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "agrees": ([good(), good("vae/mnn/fp32")], {}),
     "diverges": ([good("vae/mnn/fp32"), bad()], {"exit_code": 1}),
     "local error": ([_isolated()], {"exit_code": 1}),

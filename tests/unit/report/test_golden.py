@@ -5,6 +5,7 @@
 
 import pytest
 
+from harness.core.text import screen
 from harness.report.layers import layer_lines
 from harness.report.markdown import markdown
 from harness.report.summary import summary
@@ -25,4 +26,4 @@ def test_a_case_lists_its_values_in_these_words(name, tmp_path, snapshot):
 
     lines = layer_lines(record, facts.checks[record.key])
 
-    assert "\n".join(line.text for line in lines) == snapshot
+    assert "\n".join(line.text for line in screen(lines)) == snapshot
