@@ -29,7 +29,7 @@ from harness.core.runtime import runtimes
 from harness.core.settings import Settings
 from harness.core.shown import sentence, shown, written
 from harness.core.stopping import stopped_by_signals
-from harness.core.text import Line, case_line, one_line, wrapped
+from harness.core.text import Line, case_line, one_line, screen, wrapped
 from harness.core.toml_file import did_you_mean
 from harness.engine.run import Asked, Run, header, path_of, within_limit
 from harness.engine.run_folder import RunFolder, costs_of
@@ -264,7 +264,7 @@ class ParitySession:
         """Print the summary's lines."""
         if self._lines:
             terminalreporter.section("parity")
-        for line in self._lines:
+        for line in screen(self._lines):
             terminalreporter.line(shown(line.text), **_TONES.get(line.tone, {}))
 
     def close(self) -> None:

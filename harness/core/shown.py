@@ -17,7 +17,16 @@ from typing import Any
 import click
 
 from harness.core.private import public, without_secrets
-from harness.core.text import LOG, MESSAGE, NAME, Line, one_line, printable, shortened
+from harness.core.text import (
+    LOG,
+    MESSAGE,
+    NAME,
+    Line,
+    one_line,
+    printable,
+    screen,
+    shortened,
+)
 
 _COLOURS = {"good": "green", "bad": "red", "quiet": "bright_black"}
 
@@ -91,8 +100,8 @@ def echo(
 
 
 def print_lines(lines: Iterable[Line]) -> None:
-    """Print lines, in colour where colour is allowed."""
-    for line in lines:
+    """Print a screen's lines, in colour where colour is allowed."""
+    for line in screen(lines):
         echo(line.text, tone=line.tone)
 
 

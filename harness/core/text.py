@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import math
 import re
-import textwrap
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import wraps
-from typing import ParamSpec
-
-_P = ParamSpec("_P")
 
 WIDTH = 100
 """Largest number of columns of a screen."""
 
 INDENT = "     "
+
+_FLOORS = re.compile(r"(?<=\d) floors")
 
 FLOORS = "× PyTorch's own float32 rounding error"
 """The unit of an error in floors. Every screen and page says it at the first use."""
@@ -40,44 +37,59 @@ LOG = 64 << 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One line of text with its tone.
+    """A line, a sentence, or facts side by side; a screen may need several lines.
 
     Attributes:
         text: The text.
         tone: Meaning of the line: ``good``, ``bad``, ``quiet`` or nothing.
+        lead: Blanks, a mark or a label before the text; further lines stand below the
+            text.
+        breaks: Where a screen may break it: between words (one blank), between facts
+            (``" · "``), or nowhere.
 
     """
 
     text: str
     tone: str = ""
+    lead: str = ""
+    breaks: str = ""
+
+    @property
+    def rows(self) -> list[str]:
+        """The lines of a screen that it needs; no word is cut."""
+        room = WIDTH - len(self.lead)
+        if not self.breaks or len(self.text) <= room:
+            return [f"{self.lead}{self.text}"] if self.text or not self.breaks else []
+        rows = _filled(re.sub(r"\s", " ", self.text), self.breaks, room)
+        blank = " " * len(self.lead)
+        return [f"{blank if at else self.lead}{row}" for at, row in enumerate(rows)]
+
+
+def _filled(text: str, between: str, room: int) -> list[str]:
+    """Return a text in rows; only a fact that is too long is broken between words."""
+    rows = [""]
+    for part in text.split(between):
+        longer = f"{rows[-1]}{between}{part}" if rows[-1] else part
+        if len(longer) <= room:
+            rows[-1] = longer
+        elif between != " " and len(part) > room:
+            rows += _filled(part, " ", room)
+        else:
+            rows.append(part)
+    return [row.rstrip() for row in rows if row.strip()]
 
 
 def wrapped(text: str, *, indent: str = INDENT, tone: str = "") -> Iterator[Line]:
-    """Yield a sentence in as many lines as it needs; no word is cut."""
-    for line in textwrap.wrap(
-        text,
-        width=WIDTH,
-        initial_indent=indent,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    ):
-        yield Line(text=line, tone=tone)
+    """Yield a sentence, which a screen breaks between words."""
+    yield Line(text=text, tone=tone, lead=indent, breaks=" ")
 
 
 def joined(
     parts: Iterable[str], *, indent: str = INDENT, between: str = " · ", tone: str = ""
 ) -> Iterator[Line]:
-    """Yield facts side by side; a line break falls only between two facts."""
-    text = ""
-    for part in filter(None, parts):
-        longer = f"{text}{between}{part}" if text else f"{indent}{part}"
-        if text and len(longer) > WIDTH:
-            yield Line(text=text, tone=tone)
-            longer = f"{indent}{part}"
-        text = longer
-    if text:
-        yield Line(text=text, tone=tone)
+    """Yield facts side by side, which a screen breaks between two facts."""
+    text = between.join(filter(None, parts))
+    yield Line(text=text, tone=tone, lead=indent, breaks=between)
 
 
 def cut(text: str, room: int) -> str:
@@ -209,42 +221,20 @@ def number_of_floors(value: float) -> str:
     return f"{value:,.0f}" if least <= value < most else f"{value:.3g}"
 
 
-def explain_floors(lines: Iterable[Line]) -> Iterator[Line]:
-    """Yield a screen's lines, with the unit of floors explained at its first use.
+def screen(lines: Iterable[Line]) -> Iterator[Line]:
+    """Yield the lines of a screen, with the unit of floors explained at its first use.
 
-    >>> [line.text for line in explain_floors([Line(text="  3 floors, allowed 16")])]
+    >>> [line.text for line in screen([Line(text="3 floors, allowed 16", lead="  ")])]
     ["  3 floors (× PyTorch's own float32 rounding error), allowed 16"]
     """
+    unit = f" floors ({FLOORS})"
     explained = False
     for line in lines:
-        text = re.sub(r"(?<=\d) floors", f" floors ({FLOORS})", line.text, count=1)
-        if explained or text == line.text:
-            yield line
-            continue
-        explained = True
-        # A line may begin with a label; a further line stands below the text.
-        head = next(re.finditer(r"^ *(?:\S+(?: \S+)? {2,})?", text)).group()
-        facts = text[len(head) :].strip().split(" · ")
-        indent = " " * len(head)
-        more = (
-            joined(facts, indent=indent, tone=line.tone)
-            if facts[1:]
-            else wrapped(facts[0], indent=indent, tone=line.tone)
-        )
-        for at, below in enumerate(more):
-            yield below if at else replace(below, text=head + below.text[len(head) :])
-
-
-def floors_explained(
-    screen: Callable[_P, Iterable[Line]],
-) -> Callable[_P, Iterator[Line]]:
-    """Decorate a screen's function, so that the screen explains floors once."""
-
-    @wraps(screen)
-    def explained(*args: _P.args, **kwargs: _P.kwargs) -> Iterator[Line]:
-        return explain_floors(screen(*args, **kwargs))
-
-    return explained
+        text = line.text if explained else _FLOORS.sub(unit, line.text, count=1)
+        explained |= FLOORS in text
+        breaks = line.breaks if text == line.text else line.breaks or " "
+        for row in replace(line, text=text, breaks=breaks).rows:
+            yield Line(text=row, tone=line.tone)
 
 
 def in_bytes(value: int) -> str:

@@ -16,7 +16,6 @@ from harness.core.text import (
     Line,
     count,
     cut,
-    floors_explained,
     in_floors,
     number_of_floors,
     operator,
@@ -40,7 +39,6 @@ _COLOURS = ((0.5, "#b7e1c0"), (1.0, "#ffe08a"), (math.inf, "#f2a29b"))
 """Shares of the tolerance that a value uses, each with a node's colour up to it."""
 
 
-@floors_explained
 def layer_lines(
     record: CaseRecord, verdicts: Sequence[CaseVerdict], *, sample: str = ""
 ) -> Iterator[Line]:

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from harness.core.record import CaseRecord, coverage_share
 from harness.core.shown import written
-from harness.core.text import Line, in_floors, one_line
+from harness.core.text import Line, in_floors, one_line, screen
 from harness.judge.case import CaseVerdict
 from harness.judge.value import max_floors
 from harness.report.pictures import pictures_of, worst_drawing
@@ -130,7 +130,7 @@ def fenced(text: str) -> str:
 def block(lines: Iterable[Line]) -> str:
     """Return the lines of a screen as a block of Markdown."""
     # Each line has its bound, and there are as many as there are cases.
-    text = "\n".join(written(line.text, lines=False) for line in lines)
+    text = "\n".join(written(line.text, lines=False) for line in screen(lines))
     return _fenced(text, "text")
 
 

@@ -15,7 +15,6 @@ from harness.core.text import (
     count,
     cut,
     few,
-    floors_explained,
     joined,
     wrapped,
 )
@@ -33,7 +32,6 @@ DETAILED = 5
 """Number of failures that a summary explains; each further failure has one line."""
 
 
-@floors_explained
 def summary(facts: RunFacts, *, report: str = "") -> Iterator[Line]:
     """Yield a run's summary, the clearest failure first; `report` is a path to name."""
     failures = divergences(facts)
@@ -59,8 +57,8 @@ def summary(facts: RunFacts, *, report: str = "") -> Iterator[Line]:
     }
     yield from rewritten_lines(rows, facts.names)
     yield from unread_lines(rows, facts.names)
-    ran = [f"ran {name}" if not at else name for at, name in enumerate(facts.ran())]
-    yield from joined(ran, indent=" ", between=", ", tone="quiet")
+    if ran := list(facts.ran()):
+        yield from wrapped(f"ran {'; '.join(ran)}", indent=" ", tone="quiet")
     for text in (*node_notes(facts), *shard_notes(facts)):
         yield from wrapped(text, indent=" ", tone="quiet")
     for note in sentences("remarks", facts.compared, facts.names):
@@ -133,7 +131,7 @@ def _failure(failure: Divergence) -> Iterator[Line]:
         yield Line(text=f" ✗ {name}", tone="bad")
         yield Line(text=f"{INDENT}{place}", tone="bad")
     for group in failure.facts:
-        yield from joined(group) if group[1:] else wrapped(group[0])
+        yield from joined(group)
     for line in failure.log:
         yield Line(text=f"{INDENT}│ {line}"[:WIDTH], tone="quiet")
     if failure.source:
@@ -166,10 +164,9 @@ def _tally(facts: RunFacts) -> Iterator[Line]:
     for verdict in near:
         if verdict.worst is not None:
             row, reason = verdict.worst.row, verdict.worst.verdict.reason
-            head = f"   {facts.names[verdict.key]:<{width}}  "
-            room = max(12, WIDTH - len(head) - len(reason) - 2)
-            place = cut(row.place, room)
-            yield Line(text=f"{head}{place}  {reason}")
+            lead = f"   {facts.names[verdict.key]:<{width}}  "
+            place = cut(row.place, max(12, WIDTH - len(lead) - len(reason) - 2))
+            yield Line(text=f"{place}  {reason}", lead=lead)
 
 
 def _coverage(facts: RunFacts) -> Iterator[Line]:

@@ -9,7 +9,6 @@ from harness.core.text import (
     Line,
     count,
     few,
-    floors_explained,
     wrapped,
 )
 from harness.judge.foreign import has_pytorch, of_reference
@@ -24,15 +23,12 @@ _SAME = 0.005
 """A smaller relative change counts as no change."""
 
 
-@floors_explained
 def explanation_lines(found: Explanation) -> Iterator[Line]:
     """Yield the lines of an explanation, the next step last."""
     yield from wrapped(_where(found), indent="", tone="bad")
     yield Line(text="")
     for name, text in _facts(found):
-        for at, line in enumerate(wrapped(text, indent=" " * _COLUMN)):
-            shown = line.text[_COLUMN:]
-            yield Line(text=f"  {'' if at else name:<{_COLUMN - 2}}{shown}")
+        yield Line(text=text, lead=f"  {name:<{_COLUMN - 2}}", breaks=" ")
     if toml := _toml(found):
         yield Line(text="")
         lead = "  parity.toml   "

@@ -11,6 +11,7 @@ import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -190,8 +191,6 @@ def html_of(
     The template extends ``base.html`` and uses what is `given` by name. The file
     contains the charts and tables of the sections, and `tables` beside them.
     """
-    from plotly.offline import get_plotlyjs
-
     values = [value for part in sections for value in vars(part).values()]
     shown = (*tables, *_are(values, HtmlTable))
     data = {
@@ -202,8 +201,16 @@ def html_of(
     return (
         templates()
         .get_template(template)
-        .render(data=packed(text), plotly=packed(get_plotlyjs()), **given)
+        .render(data=packed(text), plotly=plotly(), **given)
     )
+
+
+@cache
+def plotly() -> str:
+    """Return the script that draws charts, packed."""
+    from plotly.offline import get_plotlyjs
+
+    return packed(get_plotlyjs())
 
 
 def templates() -> jinja2.Environment:

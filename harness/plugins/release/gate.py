@@ -17,7 +17,7 @@ from datetime import date
 from harness.core.end_to_end import PAIRS
 from harness.core.outcome import CANNOT_TELL, NO_PARITY, PARITY, Outcome
 from harness.core.record import Key
-from harness.core.text import INDENT, Line, count, few, floors_explained, wrapped
+from harness.core.text import INDENT, Line, count, few, wrapped
 from harness.judge.case import CaseVerdict, skipped
 from harness.judge.run import gate_code
 from harness.plugins.release.baseline import Baseline
@@ -250,7 +250,6 @@ def _accepted(
 # The page
 
 
-@floors_explained
 def gate_lines(decision: Decision, *, every: bool = False) -> Iterator[Line]:
     """Yield the page. Unless `every`, it merges similar reasons and shows the first."""
     code = decision.code

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from harness.core.text import INDENT, Line, count, few, floors_explained, wrapped
+from harness.core.text import INDENT, Line, count, few, wrapped
 from harness.plugins.release.diff import LOUDEST_FIRST, MEMORY, Diff, RunChange
 from harness.plugins.release.thresholds import Change
 
@@ -20,7 +20,6 @@ SHOWN = 12
 _TONES = {Change.WORSE: "bad", Change.GONE: "bad", Change.BETTER: "good"}
 
 
-@floors_explained
 def diff_lines(found: Diff) -> Iterator[Line]:
     """Yield the changes, the worst first, then the conditions of the comparison."""
     yield Line(text=f"before {found.before} · after {found.after}")
@@ -29,7 +28,6 @@ def diff_lines(found: Diff) -> Iterator[Line]:
     yield from notes(found)
 
 
-@floors_explained
 def course_lines(steps: Sequence[Step]) -> Iterator[Line]:
     """Yield a line for each run with its changes below, then a line for each case."""
     yield Line(text=f"{count(len(steps), 'run')}, oldest first")

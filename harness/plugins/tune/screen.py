@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from harness.core.text import Line, count, cut, floors_explained, wrapped
+from harness.core.text import Line, count, cut, wrapped
 from harness.plugins.tune.proposal import Proposal
 from harness.plugins.tune.record import Tuning
 from harness.plugins.tune.toml_edit import Edit
@@ -13,7 +13,6 @@ from harness.plugins.tune.toml_edit import Edit
 _NAME = 38
 
 
-@floors_explained
 def tuning_lines(
     tuning: Tuning, proposals: Sequence[Proposal], failed: Sequence[str] = ()
 ) -> Iterator[Line]:
@@ -49,7 +48,6 @@ def _outcome(part: Proposal) -> str:
     return f"{part.figures} → {to if part.changes else 'as it is'}"
 
 
-@floors_explained
 def beyond_lines(proposals: Iterable[Proposal]) -> Iterator[Line]:
     """Yield the bounds that healthy builds need and today's tolerances do not allow."""
     short = [part for part in proposals if part.beyond]

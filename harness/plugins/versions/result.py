@@ -157,6 +157,8 @@ def table_of(results: Sequence[VersionResult]) -> list[list[str]]:
 def version_lines(results: Sequence[VersionResult]) -> Iterator[Line]:
     """Yield the table as text, then what changed, then why nothing was compared."""
     rows = table_of(results)
+    if any("floors" in cell for row in rows for cell in row):
+        yield Line(text=f"floors: {FLOORS}", tone="quiet")
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for at, row in enumerate(rows):
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))

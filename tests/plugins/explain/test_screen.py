@@ -81,6 +81,6 @@ def test_a_case_without_pytorch_is_explained_in_decibels(tmp_path):
     found = explanation(tmp_path, "hints")
     given = replace(found.case, component=replace(found.case.component, recipe=GIVEN))
     found = replace(found, case=given)
-    (fixed,) = (o.text for o in explanation_lines(found) if "fixed by" in o.text)
+    (fixed,) = (o.text for o in explanation_lines(found) if "fixed by" in o.lead)
 
     assert "SQNR 92.2 → 135.0 dB" in fixed

@@ -1,7 +1,6 @@
 """`harness.plugins.page`: the content of a run's page, as plain values."""
 
 import base64
-import gzip
 import io
 import json
 import math
@@ -25,13 +24,8 @@ from harness.plugins.page.page import (
 from harness.plugins.page.table import short
 from harness.report.explained import Explained, measured_by
 from tests.unit.found import cells
+from tests.unit.pages import unpacked
 from tests.unit.reports import CASE, chain, output, record, row
-
-
-def unpacked(text):
-    """Return the data of a page as the page's script reads it."""
-    packed = text.split('id="data">', 1)[1].split("</script>", 1)[0]
-    return gzip.decompress(base64.b64decode(packed)).decode()
 
 
 def agreeing(case=CASE):

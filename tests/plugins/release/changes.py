@@ -1,5 +1,6 @@
 """What changed between two runs made by hand."""
 
+from harness.core.text import screen
 from harness.plugins.release.diff import diff
 from harness.plugins.release.screen import diff_lines
 from tests.unit.snapshots import exactly
@@ -14,4 +15,6 @@ def found(before, after, what="outputs", rtol=exactly):
 
 def text(before, after):
     """What `parity diff` says."""
-    return "\n".join(line.text for line in diff_lines(diff(before, after, exactly)))
+    return "\n".join(
+        line.text for line in screen(diff_lines(diff(before, after, exactly)))
+    )

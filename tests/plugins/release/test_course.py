@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from harness.core.text import FLOORS
+from harness.core.text import FLOORS, screen
 from harness.plugins.release.course import course
 from harness.plugins.release.screen import course_lines
 from tests.unit.reports import CASE, output, record
@@ -59,7 +59,7 @@ def marks(runs):
 
 
 def page(runs):
-    lines = [line.text for line in course_lines(steps(runs))]
+    lines = [line.text for line in screen(course_lines(steps(runs)))]
     assert all(len(line) <= 100 for line in lines)
     return " ".join(" ".join(lines).split())
 

@@ -6,6 +6,7 @@ from datetime import date
 import pytest
 
 from harness.core.outcome import Outcome
+from harness.core.text import screen
 from harness.judge.known_gaps import Gap
 from harness.plugins.release.baseline import accept
 from harness.plugins.release.diff import diff
@@ -77,7 +78,7 @@ def decided(
 
 
 def page(decision):
-    return "\n".join(line.text for line in gate_lines(decision))
+    return "\n".join(line.text for line in screen(gate_lines(decision)))
 
 
 def kinds(decision):

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from harness.core.text import FLOORS, screen
 from harness.plugins.versions.result import (
     bisected,
     changes,
@@ -91,11 +92,12 @@ def test_text_and_page_have_a_row_per_version_and_a_column_per_question(
         *answers("converted and run there", v3_4_1=WRONG, v3_5_0=RIGHT),
         *answers("run there", v3_4_1=UNREAD, v3_5_0=RIGHT),
     ]
-    lines = [line.text for line in version_lines(both)]
+    unit, *lines = [line.text for line in screen(version_lines(both))]
     write_versions("<mnn> in 2 versions", both, tmp_path / "new" / "page.html")
     page = (tmp_path / "new" / "page.html").read_text()
     cells = re.findall(r"<t[dh](?: [^>]*)?>(.*?)</t[dh]>", page)
 
+    assert unit == f"floors: {FLOORS}"
     assert re.split(r" {2,}", lines[0]) == cells[:3]
     assert [re.split(r" {2,}", line) for line in lines[1:3]] == [cells[3:6], cells[6:]]
     assert page.count('<tr class="wrong">') == 1

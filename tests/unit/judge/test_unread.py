@@ -6,6 +6,7 @@ import pytest
 from msgspec import structs
 
 from harness.core.record import LAYERS, OUTPUTS, READ, as_read
+from harness.core.text import screen
 from harness.report.summary import summary
 from tests.unit.found import TOLERANCES, found_in, verdicts_of
 from tests.unit.reports import output, record, row, twice
@@ -16,7 +17,7 @@ FLOORS = TOLERANCES.format("mnn.fp32")
 def test_the_summary_says_it_once_for_cases_that_are_alike(tmp_path):
     rows = twice(OUTPUTS, 1e5, 1.0)
     cases = [record(*rows, case=f"net/{one}/fp32") for one in ("mnn", "onnxruntime")]
-    lines = [line.text for line in summary(found_in(tmp_path, cases))]
+    lines = [line.text for line in screen(summary(found_in(tmp_path, cases)))]
 
     assert "differs at padding alone" in " ".join(lines)
     assert " ".join(lines).count("at padding alone") == 1

@@ -7,6 +7,7 @@ import pytest
 
 from harness.core.errors import ParityError, SuiteError
 from harness.core.settings import Settings
+from harness.core.text import screen
 from harness.engine.finished_run import load_report
 from harness.engine.run import path_of
 from harness.engine.run_folder import RunFolder
@@ -49,7 +50,7 @@ def concluded(folder, suite, *cases):
         argv=["parity", "run"],
         about={},
     )
-    return " ".join(line.text for line in lines), code
+    return " ".join(line.text for line in screen(lines)), code
 
 
 def test_a_case_that_left_no_record_is_could_not_tell(tmp_path):

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from harness.core.record import ISOLATED, LAYERS
+from harness.core.text import screen
 from harness.report.layers import module_lines, rolled_up
 from tests.unit.found import verdicts_of
 from tests.unit.reports import record, row
@@ -57,7 +58,7 @@ def test_a_propagated_error_is_told_from_an_operators_local_error(judged):
 
 def test_what_is_out_of_tolerance_is_shown_to_the_end_and_the_rest_is_not(judged):
     made, verdicts = judged(*ROWS, *OWN)
-    lines = [line.text for line in module_lines(made, verdicts, depth=1)]
+    lines = [line.text for line in screen(module_lines(made, verdicts, depth=1))]
 
     assert lines[0] == "unet/mnn/fp32: 4 values by module, 2 out of tolerance"
     assert lines[1] == "  floors: × PyTorch's own float32 rounding error"
@@ -78,6 +79,6 @@ def test_a_module_of_nothing_but_nan_is_infinitely_far_off(judged, own):
 
 def test_without_isolated_runs_the_local_column_is_empty(judged):
     made, verdicts = judged(*ROWS)
-    lines = [line.text for line in module_lines(made, verdicts, depth=1)]
+    lines = [line.text for line in screen(module_lines(made, verdicts, depth=1))]
 
     assert all(line.split()[1] == "-" for line in lines[3:])

@@ -9,7 +9,7 @@ import pytest
 from harness.core.outcome import Outcome
 from harness.core.record import ISOLATED, LAYERS, OUTPUTS
 from harness.core.settings import Settings
-from harness.core.text import FLOORS, WIDTH, case_line
+from harness.core.text import FLOORS, WIDTH, case_line, screen
 from harness.judge.known_gaps import Gap
 from harness.measure.compare import compare
 from harness.report.layers import layer_lines
@@ -30,7 +30,10 @@ RAN = {
 @pytest.fixture
 def said(found):
     def say(*records, report="", **about):
-        return [line.text for line in summary(found(*records, **about), report=report)]
+        return [
+            line.text
+            for line in screen(summary(found(*records, **about), report=report))
+        ]
 
     return say
 
@@ -41,7 +44,9 @@ def listed(found):
 
     def listed(made, sample="", **about):
         verdicts = found(made, **about).verdicts
-        return [line.text for line in layer_lines(made, verdicts, sample=sample)]
+        return [
+            line.text for line in screen(layer_lines(made, verdicts, sample=sample))
+        ]
 
     return listed
 
@@ -190,7 +195,7 @@ def test_a_gap_that_went_stale_says_so(said):
     lines = said(good(), gaps=[gap])
 
     assert lines[0] == " ✗ unet/mnn/fp32   layers: stale-gap"
-    reason = " ".join(line.strip() for line in lines[1:4])
+    reason = " ".join(line.strip() for line in lines[1:3])
     assert reason.endswith("and it passes; remove the gap (g:1)")
 
 
@@ -252,7 +257,7 @@ def test_a_part_of_one_suite_ends_with_a_run_of_all_of_it(found, suites, about, 
         "parity run --suite /s --store /kept --tier strict --read-only "
         "--require mnn,onnxruntime --on ray --isolate   runs every case"
     )
-    said = [line.text for line in lines if line.text.startswith(" next ")]
+    said = [line.text for line in screen(lines) if line.text.startswith(" next ")]
     assert said == [f" next        {told}"] * ends
 
 
@@ -297,7 +302,7 @@ def test_a_bounded_cosine_distance_has_a_column_and_a_reason(tmp_path):
     made = record(row("v0", 0), turned, output(0))
     verdicts = verdicts_of(tmp_path, made, text=angles)
 
-    lines = [line.text for line in layer_lines(made, verdicts)]
+    lines = [line.text for line in screen(layer_lines(made, verdicts))]
 
     distance = turned.comparison.cosine_distance
     assert distance == pytest.approx(0.005, rel=0.2)

@@ -4,7 +4,7 @@ import pytest
 
 from harness.core.errors import SuiteError
 from harness.core.settings import Settings
-from harness.core.text import Line
+from harness.core.text import Line, screen
 from harness.plugins.tune.prune import prune
 from harness.suite.judge import Judge
 from harness.suite.suite import load_suite
@@ -89,7 +89,7 @@ def suite(tmp_path):
 def pruned(suite, *, write):
     lines: list[Line] = []
     code = prune(suite, write=write, again="parity tune --prune", show=lines.extend)
-    return code, [line.text for line in lines]
+    return code, [line.text for line in screen(lines)]
 
 
 def test_all_that_is_stale_is_said_at_once_with_what_takes_it_out(suite):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from harness.core.text import screen
 from harness.plugins.bench.ratio import ratio_of
 from harness.plugins.plan.search import Layer
 from harness.plugins.plan.times import PlanTimes, priced, time_lines
@@ -52,7 +53,7 @@ def test_operators_of_all_widths_may_compute_in_float32_again(kinds, again):
 
 
 def test_the_screen_has_each_files_time_and_the_plans_ratio_to_it():
-    lines = [line.text for line in time_lines(times(fp32=FASTER, int8=SAME))]
+    lines = [line.text for line in screen(time_lines(times(fp32=FASTER, int8=SAME)))]
 
     assert lines[2].split() == ["fp32", "5", "ms", "0.80", "(0.70–0.90)"]
     assert lines[4].split() == ["planned", "4", "ms"]
