@@ -99,8 +99,7 @@ def main():
             taken = builders(root, name)
             gone = [file for one in taken for file in take_away(root, one)]
             python = installed(root)
-            words = f"without {', '.join(taken)} and {len(gone)} test files"
-            print(words, flush=True)
+            print(f"without {', '.join(taken)} and {len(gone)} test files", flush=True)
             done = subprocess.run(
                 [python, "-m", "pytest", *options], cwd=root, check=False
             )

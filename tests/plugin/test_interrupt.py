@@ -181,7 +181,6 @@ def test_four_quick_ctrl_c_while_a_command_is_imported_end_it_with_a_word(
         while not handles_signals(started.pid):
             time.sleep(0.001)
         text = four_times(started)
-
     assert text.startswith("parity: stopped")
     assert started.returncode == 2
 
@@ -215,7 +214,6 @@ def test_four_quick_ctrl_c_end_the_children_of_doctor(tmp_path):
         while not psutil.Process(started.pid).children():
             time.sleep(0.01)
         four_times(started)
-
     assert started.returncode == 2
 
 
@@ -226,7 +224,6 @@ def test_four_quick_ctrl_c_at_the_end_leave_a_whole_report_or_none(quick, after)
         while after not in started.stdout.readline():
             assert started.poll() is None
         four_times(started)
-
     assert started.returncode in {0, 2}
     for path in quick.reports:
         assert json.loads(path.read_text())["cases"]

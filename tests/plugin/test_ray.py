@@ -134,7 +134,6 @@ def test_versions_are_tried_on_two_nodes(passing, cluster, shared, tmp_path):
     asked = ("versions", "vae_decoder/mnn/fp32", "--from", "3.5.0")
     there = project.run(*PARITY, *asked, "--on", "ray", "--store", shared)
     here = project.run(*PARITY, *asked)
-
     assert (there.code, here.code) == (0, 0), there.text
     assert there.text.partition("page")[0] == here.text.partition("page")[0]
 
@@ -208,7 +207,6 @@ def beside(tasks):
 @pytest.mark.parametrize("cluster", [(2,)], indirect=True, ids=["one-node"])
 def test_a_task_that_must_be_alone_shares_its_node_with_none():
     found = beside([Sleeps(alone=at % 2 == 0) for at in range(4)])
-
     assert [one for one, _ in found if one.alone] == []
 
 
@@ -223,7 +221,6 @@ def test_tasks_that_do_not_fit_together_wait(large, cluster):
     """Two want more than the node has; a small one has room beside each of them."""
     del cluster
     found = beside([Sleeps(takes=large), Sleeps(takes=large), Sleeps()])
-
     assert found
     assert [one for one, two in found if one.takes == two.takes] == []
 
@@ -311,8 +308,7 @@ def test_a_tuning_on_two_nodes_leaves_no_drawn_reference_in_the_shared_store(
 
     def tuned(seed):
         words = (*SUBJECTS, *effort, "--store", shared, "--seed", str(seed))
-        ended = drawing.run(*PARITY, "tune", *words).check(0)
-        return ended, sorted(entries(shared))
+        return drawing.run(*PARITY, "tune", *words).check(0), sorted(entries(shared))
 
     _, before = tuned(1)
     ended, after = tuned(2)
@@ -462,16 +458,12 @@ def test_a_server_of_ray_that_ends_as_it_starts_is_asked_for_again(
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(ENDS_ONCE.format(mark=str(mark)))
     monkeypatch.setenv("PYTHONPATH", str(folder))
-    cluster = request.getfixturevalue("cluster")
-
-    RayExecutor(cluster.url).shutdown()
-
+    RayExecutor(request.getfixturevalue("cluster").url).shutdown()
     assert mark.exists()
 
 
 def test_no_cluster_at_an_address_is_one_sentence(project):
     ended = project.run(*PARITY, "run", "--on", "ray://127.0.0.1:9")
-
     ended.check(2, "no Ray cluster can be used at ray://127.0.0.1:9: ")
     assert not ended.has("requires pip package")
     assert not ended.has("Traceback")

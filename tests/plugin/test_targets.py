@@ -187,9 +187,7 @@ def agents_here():
 def test_doctor_says_what_each_target_has(quick):
     gone = ABSENT.replace("venv", "gone")
     run_on(quick, VENV + gone, targets='["venv", "gone"]')
-
     ended = quick.parity("doctor")
-
     assert re.search(
         r"✓ onnxruntime @venv +ONNX Runtime [\d.]+ on \w+, Python 3", ended.text
     ), ended.text
@@ -231,13 +229,7 @@ LOOKED_AT = {
         Status.ABSENT,
         "is not installed yet",
     ),
-    "installed version": (
-        "mnn",
-        'versions = ["0.0.2"]',
-        "",
-        Status.OK,
-        "MNN ",
-    ),
+    "installed version": ("mnn", 'versions = ["0.0.2"]', "", Status.OK, "MNN "),
 }
 
 

@@ -82,5 +82,4 @@ def test_a_case_without_pytorch_is_explained_in_decibels(tmp_path):
     given = replace(found.case, component=replace(found.case.component, recipe=GIVEN))
     found = replace(found, case=given)
     (fixed,) = (o.text for o in explanation_lines(found) if "fixed by" in o.text)
-
     assert "SQNR 92.2 → 135.0 dB" in fixed

@@ -122,7 +122,6 @@ def test_what_computes_is_covered_and_shapes_and_noise_agree(
 @BOTH
 def test_watching_is_held_against_the_deployed_run(records, backend):
     seen = records["dynamo", backend].observer_max_abs
-
     assert list(seen) == ["realistic-1"]
     assert 0 <= seen["realistic-1"] < 1e-5
     if backend == "mnn":
@@ -145,8 +144,7 @@ def test_a_record_says_what_ran_and_from_what(records):
 
 
 def as_floats(record):
-    text = json.dumps(record.to_json())
-    return json.dumps(json.loads(text, parse_int=float))
+    return json.dumps(json.loads(json.dumps(record.to_json()), parse_int=float))
 
 
 def test_a_record_survives_a_file(records, tmp_path):
@@ -274,8 +272,7 @@ def test_two_engines_at_once_share_one_graph_and_measure_the_same(source, tmp_pa
 
     assert made["a"].failure is None, made["a"].failure
     assert made["a"].rows == made["b"].rows
-    artifacts = {(r.artifacts or {})["onnx"]["digest"] for r in made.values()}
-    assert len(artifacts) == 1
+    assert len({(r.artifacts or {})["onnx"]["digest"] for r in made.values()}) == 1
     assert len(list((tmp_path).glob("**/model.onnx"))) == 1
 
 
@@ -302,9 +299,7 @@ def test_an_engine_at_rest_has_only_what_is_kept_and_works_again(
     monkeypatch.setattr(worker_pool, "_kept", [])
     assert engine.run(case(unet, "onnxruntime")).failure is None
     at_work = psutil.Process().children(recursive=True)
-
     engine.rest()
-
     left = {process.pid for process in psutil.Process().children(recursive=True)}
     assert left < {process.pid for process in at_work}
     assert engine.run(case(unet, "onnxruntime")).failure is None
@@ -329,7 +324,6 @@ def test_a_failure_becomes_a_record(engine, unet, what):
     changes, limits, outcome, words = FAILING[what]
     with Engine(Store(root=engine.store.root), limits) as other:
         record = other.run(case(unet, "mnn", **changes))
-
     assert record.rows == ()
     assert record.case == "unet/mnn/fp32"
     assert failure_of(record).outcome == outcome

@@ -81,7 +81,6 @@ def test_the_forecast_is_the_number_of_pictures_that_decides():
 
 def test_without_a_worse_picture_the_forecast_is_the_least_number_that_ships():
     found = try_claim(BROKEN, [0.5] * 9)
-
     assert found.verdict is Conclusion.OPEN
     assert found.more == least_pictures([BROKEN]) - 9
 

@@ -11,7 +11,6 @@ def test_pairs_take_every_prompt_before_one_comes_again(pipeline):
     text = changed(TEXT, '["three"]', '["one", "two", "three", "four", "five", "six"]')
     found = pipeline(text + "seeds = 18\n")
     prompts = [pair.prompts[0] for pair in found.pairs]
-
     assert [sorted(prompts[at : at + 6]) for at in (0, 6, 12)] == [
         sorted(set(prompts))
     ] * 3
@@ -49,9 +48,7 @@ def test_the_metrics_of_pairs_are_those_of_the_suite_on_every_machine(
 ):
     """flip-evaluator is installed here, and does not count where it is not named."""
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
-
     found = pipeline(TEXT + f"seeds = 18\n{said}\n").margins
-
     assert dict(found) == pytest.approx(margins)
 
 

@@ -117,7 +117,6 @@ def test_a_network_that_cannot_be_quantized_offline_leaves_no_file(
 ):
     lacking = [{"unknown": np.ones((1, 2), np.float32)}]
     error = failed(job, source, tmp_path, "int8-static", calibration=lacking)
-
     assert "MNN's offline quantization left no file" in str(error)
     assert not (tmp_path / MODEL).exists()
 
@@ -129,16 +128,13 @@ def test_a_name_that_can_name_no_file_is_refused_by_offline_quantization(
     inside = tmp_path / "in" / "here"
     inside.mkdir(parents=True)
     given = [{name: np.ones((1, 2), np.float32)}]
-
     error = failed(job, source, inside, "int8-static", calibration=given)
-
     assert "can name none of its own" in str(error)
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
 def test_a_flag_given_last_wins(tmp_path, source, job):
     made = job(convert, source, tmp_path, "int8-weights", ("--weightQuantBits=4",))
-
     assert made["arguments"][-2:] == ["--weightQuantBits=8", "--weightQuantBits=4"]
     assert largest_error(job, tmp_path) > ALLOWED["int8-weights"]
 
@@ -167,7 +163,6 @@ def test_other_inputs_or_outputs_than_promised_are_named(
 ):
     promised = replace(nets.BLOCKS, **change)
     error = failed(job, source, tmp_path, component=promised)
-
     assert f"the converted file has the {side}" in str(error)
 
 
@@ -177,7 +172,6 @@ def test_a_source_that_is_no_model_leaves_no_file(tmp_path, source, job, out):
     shutil.copy(source.parent / PROBES, broken.parent)
     broken.write_bytes(source.read_bytes()[:500])
     error = failed(job, broken, out)
-
     assert str(error).startswith("blocks: ")
     assert error.log
 
@@ -292,9 +286,7 @@ def test_a_form_of_an_operator_that_mnn_refuses_is_quoted_from_its_converter(
     text = f'<ir_version: 9, opset_import: ["" : 17]> {graph} {{ {lines} }}'
     path = tmp_path / ONNX
     onnx.save(onnx.parser.parse_model(text), path)
-
     error = str(failed(job, path, out, component=SMALL, probes=()))
-
     assert [words for words in said if words not in error] == []
     assert [words for words in not_said if words in error] == []
 
@@ -329,7 +321,6 @@ def test_a_converter_on_the_path_is_found_and_makes_what_the_wheels_does(
     monkeypatch.setenv("PATH", str(program.parent))
     found = native_converter(None)
     made = job(convert, source, out, native=found)
-
     assert found == made["converter"] == str(program)
     assert largest_error(job, out) < ALLOWED["fp32"]
     (other := program.parent / "by-the-wheel").mkdir()
@@ -350,14 +341,12 @@ weights.write_bytes(weights.read_bytes()[:-1])
 def test_a_converter_that_writes_too_few_weights_has_failed(source, job, out, program):
     program.write_text(CUTS_WEIGHTS, encoding="utf-8")
     error = failed(job, source, out, native=str(program))
-
     assert "wrote too few weights" in str(error)
     assert "and that file has" in str(error)
 
 
 def test_no_converter_on_the_path_is_no_error(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-
     assert native_converter(None) is None
 
 
@@ -374,7 +363,6 @@ def test_a_named_converter_may_be_in_the_home_or_here(monkeypatch, tmp_path, nam
     program.touch(mode=0o755)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-
     assert program.samefile(native_converter(named))
 
 

@@ -135,7 +135,6 @@ def test_a_wrong_given_value_reaches_its_readers_alone(source, model, feeds, exp
 def test_what_really_ran_is_said(model):
     with open_session(model, DEVICE, OUTPUTS) as session:
         ran = session.ran
-
     assert (ran.backend, ran.device, ran.precision) == ("openvino", "cpu", "f32")
 
 
@@ -143,7 +142,6 @@ def test_what_really_ran_is_said(model):
 def test_a_truncated_file_is_refused(model, tmp_path, size):
     path = tmp_path / MODEL
     path.write_bytes(model.read_bytes()[:size])
-
     with pytest.raises(StageError, match="truncated") as caught:
         open_session(path, DEVICE, OUTPUTS)
     assert caught.value.outcome is Outcome.LOAD
@@ -179,7 +177,6 @@ def test_inputs_are_exactly_the_files(model):
 def test_what_cannot_be_converted_leaves_no_file(source, tmp_path, data, flags, words):
     (given := tmp_path / EXPORTED).write_bytes(data or source.read_bytes())
     (folder := tmp_path / "made").mkdir()
-
     with pytest.raises(StageError, match=words) as caught:
         converted(given, folder, "fp16", flags)
     assert caught.value.outcome is Outcome.CONVERT
