@@ -35,7 +35,7 @@ def small_disk(tmp_path):
 
 @needs_root
 @pytest.mark.parametrize("lacking", [("mnn",), ("reference", PROGRAM)], ids="-".join)
-def test_a_full_disk_ends_a_stage_with_what_is_free_and_nothing_half_written(
+def test_a_full_disk_ends_a_stage_with_nothing_half_written(
     project, small_disk, lacking
 ):
     for kind in lacking:

@@ -3,9 +3,7 @@
 import shutil
 
 
-def test_a_conversion_changes_no_package_and_needs_no_network(
-    project, packages, installed
-):
+def test_a_conversion_needs_no_network_and_no_package(project, packages, installed):
     shutil.rmtree(project.store / "v1" / "mnn")
     before = installed()
     assert project.run("mnn", wrap=("unshare", "--net")).code == 0

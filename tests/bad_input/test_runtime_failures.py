@@ -111,9 +111,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_that_does_not_do_what_it_should_is_refused_with_words(
-    project, files, name
-):
+def test_a_file_that_does_not_do_what_it_should_is_refused(project, files, name):
     outcome, facts = FILES[name]
     pass_off(project, files / name)
     ended = project.run("mnn" if name.endswith("mnn") else "onnxruntime")

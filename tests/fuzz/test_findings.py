@@ -224,9 +224,7 @@ def test_a_configuration_ends_in_a_sentence(opened, place, file, text):
     ],
     ids=str,
 )
-def test_one_other_key_of_a_configuration_ends_in_a_sentence(
-    opened, place, home, file, keys
-):
+def test_another_key_of_a_configuration_is_a_sentence(opened, place, home, file, keys):
     form = opened("checkpoint")
     folder = form.anew("net")
     shutil.copytree(form.homes[home], folder, dirs_exist_ok=True)

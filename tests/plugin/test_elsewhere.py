@@ -381,9 +381,7 @@ def npz_of(folder, arrays):
 
 
 @pytest.mark.parametrize("how", CALLS)
-def test_what_is_wrong_with_a_call_of_a_right_file_is_said(
-    traced, output, unset, tmp_path, how
-):
+def test_what_is_wrong_with_a_call_is_said(traced, output, unset, tmp_path, how):
     call, code, words = CALLS[how]
     dump = folder_of(tmp_path, {"result": np.ascontiguousarray(call(output, unset))})
     (tmp_path / "names.toml").write_text('result = "sample"\n')
@@ -392,9 +390,7 @@ def test_what_is_wrong_with_a_call_of_a_right_file_is_said(
 
 
 @pytest.mark.parametrize("dumped", [folder_of, npz_of])
-def test_a_dump_with_values_of_layers_names_the_first_that_is_wrong(
-    traced, tmp_path, dumped
-):
+def test_a_dump_with_layers_names_the_first_that_is_wrong(traced, tmp_path, dumped):
     with np.load(traced.path / "trace.npz") as arrays:
         values = json.loads(arrays["about"].tobytes())["values"]
         layers = [v["name"] for v in values if v["kind"] == "layers"]
@@ -419,9 +415,7 @@ def test_a_dump_with_values_of_layers_names_the_first_that_is_wrong(
     ],
     ids=["no case", "no output", "several cases", "no names"],
 )
-def test_a_dump_that_cannot_be_judged_is_a_sentence_and_2(
-    traced, output, tmp_path, options, words
-):
+def test_a_dump_that_cannot_be_judged_is_2(traced, output, tmp_path, options, words):
     np.save(tmp_path / "result.npy", output)
     traced.parity("judge", str(tmp_path), *options).check(2, words)
 
@@ -435,9 +429,7 @@ def test_one_array_is_no_dump(traced, output, tmp_path, name):
     )
 
 
-def test_a_dump_without_a_sample_of_the_case_says_how_to_name_it(
-    traced, output, tmp_path
-):
+def test_a_dump_without_a_sample_says_how_to_name_it(traced, output, tmp_path):
     (tmp_path / "mine").mkdir()
     np.save(tmp_path / "mine" / "sample.npy", output)
     traced.parity("judge", str(tmp_path), "--case", CASES[0]).check(

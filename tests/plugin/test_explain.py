@@ -162,9 +162,7 @@ def test_a_flag_without_which_the_converter_is_wrong_fixes_it(project, monkeypat
     assert not ended.has("nondeterministic")
 
 
-def test_a_flag_that_helps_only_as_conversion_is_nondeterministic_is_no_fix(
-    project, monkeypatch
-):
+def test_a_flag_that_helps_by_chance_is_no_fix(project, monkeypatch):
     """Any change of the command may bring a right file, a name in it too."""
     names = {f"--bizCode={'again'.ljust(length, '-')}" for length in (48, 112)}
     ended = explained_with(project, monkeypatch, "--optimizeLevel=2", *names)

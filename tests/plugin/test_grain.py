@@ -191,9 +191,7 @@ def test_ranges_looks_at_the_values_between_modules_and_in_them(project):
     said.check(1, "norm (Pow)", "is beyond 65504", "--keep=/norm/Pow_output_0")
 
 
-def test_an_error_at_added_sizes_alone_has_a_place_and_says_from_which_size(
-    project, tmp_path
-):
+def test_an_error_at_added_sizes_alone_has_its_place_and_size(project, tmp_path):
     added = project.branch(tmp_path / "project")
     added.change("parity.toml", "more_sizes = false\n", "")
     ran = added.parity("run", "third")

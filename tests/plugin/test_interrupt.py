@@ -41,9 +41,7 @@ def wait_for(started, store, pattern):
         pytest.param((*PARITY, "run"), signal.SIGTERM, id="command-term"),
     ],
 )
-def test_ctrl_c_while_exporting_leaves_nothing_unfinished(
-    quick, monkeypatch, command, number
-):
+def test_ctrl_c_in_an_export_leaves_nothing(quick, monkeypatch, command, number):
     store = quick.path / "cold-store"
     monkeypatch.setenv("PARITY_STORE", str(store))
     with begun(command, quick.path) as started:
@@ -174,9 +172,7 @@ def handles_signals(pid):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
 @pytest.mark.parametrize("command", ["run", "doctor", "verify"])
-def test_four_quick_ctrl_c_while_a_command_is_imported_end_it_with_a_word(
-    tmp_path, command
-):
+def test_four_quick_ctrl_c_while_importing_end_it_with_a_word(tmp_path, command):
     with in_a_terminal((*PARITY, command), tmp_path) as started:
         while not handles_signals(started.pid):
             time.sleep(0.001)

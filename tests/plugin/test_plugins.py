@@ -91,9 +91,7 @@ def test_the_plugin_of_the_page_adds_a_command_a_check_and_a_section(project, in
         (BROKEN.format("sections=('builtins:abs',)"), 0, ""),
     ],
 )
-def test_a_plugin_that_fails_is_said_and_stops_nothing(
-    quick, install, declared, code, words
-):
+def test_a_plugin_that_fails_stops_nothing(quick, install, declared, code, words):
     install({"size_budget/__init__.py": declared})
     ended = quick.run(*PARITY, "run")
     ended.check(code, words)

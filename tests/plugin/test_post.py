@@ -167,9 +167,7 @@ def test_no_prompt_is_in_it(project, tmp_path):
     check_no_names_are_in(post)
 
 
-def test_a_variant_that_keeps_values_can_be_posted_without_their_names(
-    project, tmp_path
-):
+def test_a_variant_that_keeps_values_is_posted_without_names(project, tmp_path):
     project.change("parity.toml", '= ["fp32"]', '= ["fp32", "half"]')
     table = '[variant.onnxruntime.half]\nfrom = "fp16"\nflags = ["--keep=silu,Mul"]\n'
     project.add("parity.toml", table)
@@ -217,9 +215,7 @@ def test_what_agrees_alone_has_nothing_to_post(project, tmp_path):
     ],
     ids=["wrong fusion", "Winograd", "float16", "four bits"],
 )
-def test_findings_on_digits_need_no_weights_of_digits(
-    project, tmp_path, case, words, operator
-):
+def test_findings_on_digits_need_no_weights(project, tmp_path, case, words, operator):
     into = tmp_path / "post"
     project.parity(
         "repro", case, *words, "--suite", str(DIGITS), "--post", "--out", str(into)

@@ -99,9 +99,7 @@ def test_two_nodes_measure_the_same_and_export_once(passing, cluster, shared, tm
     assert project.parity("show", "last", "vae_decoder/onnxruntime/fp32").has("ran on")
 
 
-def test_two_nodes_that_share_a_bucket_do_what_one_machine_does(
-    passing, server, cluster, tmp_path
-):
+def test_two_nodes_and_a_bucket_do_what_one_does(passing, server, cluster, tmp_path):
     """The server answers nobody for ten seconds meanwhile: waited for, and said."""
     project = passing[0].branch(tmp_path / "there")
     stores = "node-*/parity-harness/shared/*/v1"
@@ -138,9 +136,7 @@ def test_versions_are_tried_on_two_nodes(passing, cluster, shared, tmp_path):
     assert there.text.partition("page")[0] == here.text.partition("page")[0]
 
 
-def test_a_node_draws_the_same_pairs_and_hands_their_pictures_over(
-    drawing, cluster, shared, tmp_path
-):
+def test_a_node_draws_the_same_pairs_and_pictures(drawing, cluster, shared, tmp_path):
     del cluster
     pairs = "seeds = 20\nattribution = false\nmargin = { psnr = 60 }\nsteps ="
     drawing.change("parity.toml", "steps =", pairs)
@@ -155,9 +151,7 @@ def test_a_node_draws_the_same_pairs_and_hands_their_pictures_over(
     assert all((run / path).is_file() for path in found["pictures"])
 
 
-def test_a_node_times_a_whole_component_and_the_record_names_it(
-    drawing, cluster, shared
-):
+def test_a_node_that_times_a_component_is_in_the_record(drawing, cluster, shared):
     del cluster
     asked = ("bench", *SUBJECTS, "--rounds", "2", "--on", "ray", "--store", shared)
 
@@ -300,9 +294,7 @@ def test_pytest_runs_two_suites_on_two_nodes(passing, shared, tmp_path):
     assert all(case["node"] for case in project.report["cases"])
 
 
-def test_a_tuning_on_two_nodes_leaves_no_drawn_reference_in_the_shared_store(
-    drawing, cluster, shared
-):
+def test_a_tuning_on_two_nodes_shares_no_drawn_reference(drawing, cluster, shared):
     del cluster
     effort = ("--samples", "3", "--layers", "3", "--seeds", "3", "--on", "ray")
 
@@ -392,9 +384,7 @@ def until(is_so, limit_s):
         ),
     ],
 )
-def test_ctrl_c_ends_tasks_everywhere_and_reports_what_ended(
-    drawing, shared, command, ended, words
-):
+def test_ctrl_c_ends_tasks_and_is_reported(drawing, shared, command, ended, words):
     """The component ends in seconds; its pipeline would take many minutes."""
     end_kept()  # `hosts` would find those that this process keeps
     drawing.change("parity.toml", f"steps = {STEPS}", MANY_PAIRS)
@@ -451,9 +441,7 @@ if b"specific-server" in Path("/proc/self/cmdline").read_bytes():
 """
 
 
-def test_a_server_of_ray_that_ends_as_it_starts_is_asked_for_again(
-    request, tmp_path, monkeypatch
-):
+def test_a_server_of_ray_that_ends_is_asked_for_again(request, tmp_path, monkeypatch):
     mark, folder = tmp_path / "mark", tmp_path / "site"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(ENDS_ONCE.format(mark=str(mark)))

@@ -230,9 +230,7 @@ def test_a_damaged_report_is_a_sentence(tmp_path, capsys, damage):
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("damage", ["cut", "deep", "short-column"])
-def test_every_command_on_a_run_refuses_a_damaged_report(
-    tmp_path, capsys, damage, command
-):
+def test_every_command_refuses_a_damaged_report(tmp_path, capsys, damage, command):
     sound = run_told()
     run_in(tmp_path / "reports" / "runs" / "2026-01-01T00-00-00", sound | {"id": "old"})
     make = RAW.get(damage)

@@ -62,9 +62,7 @@ def test_what_is_wrong_there_agrees_here_and_begins_at_the_first_convolution(rep
     assert layers["first_divergence"] == "conv2d"
 
 
-def test_a_machine_of_a_root_and_a_version_that_are_named(
-    machines, tmp_path, monkeypatch
-):
+def test_a_machine_of_a_named_root_and_version(machines, tmp_path, monkeypatch):
     made = Path(machines[0]).parent
     monkeypatch.setenv("PATH", str(made), prepend=":")  # it may have the emulator
     named = ("--root", str(made / "root"), "--with", "onnxruntime==1.22.1")

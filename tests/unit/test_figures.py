@@ -68,9 +68,7 @@ def test_a_page_that_says_another_figure_is_refused(figures, kept):
         ("harness/report/code.py", False),
     ],
 )
-def test_a_figure_is_older_than_a_change_of_what_it_measures(
-    figures, kept, file, is_older, capsys
-):
+def test_a_figure_is_older_than_its_change(figures, kept, file, is_older, capsys):
     (kept / file).write_text("two = 2\n")
     assert not figures.check(kept)  # which is said, and no reason to fail
     assert ("The figure one is of commit" in capsys.readouterr().out) is is_older

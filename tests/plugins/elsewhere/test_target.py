@@ -78,9 +78,7 @@ def test_a_local_python_as_the_target_computes_the_same_bits(files, job, backend
     assert ("target", "phone") in there[4].detail
 
 
-def test_files_that_a_target_cannot_see_are_sent_once_unless_one_is_cut_short(
-    files, job, tmp_path
-):
+def test_files_that_a_target_cannot_see_are_sent_once(files, job, tmp_path):
     sent = job(sent_files, files["onnxruntime"], tmp_path)
     assert sent[0] == sorted(
         path.name for path in files["onnxruntime"].parent.glob("[mw]*")
@@ -115,9 +113,7 @@ def sent_files(path, folder):
     return sent
 
 
-def test_a_record_says_that_the_usual_folder_of_a_target_is_not_safe(
-    files, job, tmp_path
-):
+def test_a_record_says_that_a_targets_folder_is_not_safe(files, job, tmp_path):
     note = job(noted, files["onnxruntime"], tmp_path)
     assert note.startswith(f"{tmp_path}/parity-agent-")
     assert note.endswith(" is no folder; this session has a folder of its own")
@@ -358,9 +354,7 @@ def test_of_an_agent_that_floods_a_short_text_is_kept(files, how):
     assert len(told) < 3 * KEPT_BYTES
 
 
-def test_a_command_that_prints_without_end_before_a_python_answers_is_refused(
-    files, job
-):
+def test_a_command_that_prints_without_end_is_refused(files, job):
     outcome, words = job(opened, files["onnxruntime"], ("sh", "-c", "yes", "x"))
     assert outcome is Outcome.UNAVAILABLE
     assert "printed 1,048,577 bytes before a Python answered" in words
@@ -376,9 +370,7 @@ def test_a_runtime_too_old_for_the_file_is_a_sentence(files, job, tmp_path):
     assert "opset" in words
 
 
-def test_a_target_does_not_get_the_search_path_of_this_python(
-    files, tmp_path, monkeypatch
-):
+def test_a_target_does_not_get_this_pythons_path(files, tmp_path, monkeypatch):
     (tmp_path / "onnxruntime.py").write_text("raise ImportError('of another Python')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     given = ("env", f"PYTHONPATH={tmp_path}", sys.executable)

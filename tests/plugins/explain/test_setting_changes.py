@@ -52,9 +52,7 @@ CHANGES = [
     ("case", "change"),
     [pytest.param(case, change, id=f"{case}-{at}") for case, change, at in CHANGES],
 )
-def test_the_lines_that_a_change_offers_make_the_case_that_it_made(
-    tmp_path, case, change
-):
+def test_the_lines_of_a_change_make_the_case_that_it_made(tmp_path, case, change):
     before = CASES[case]
     after = change.apply(before)
     offered = tomllib.loads("\n".join(toml_of(before, change)))
@@ -140,9 +138,7 @@ def places(tmp_path_factory):
         "onnxruntime/fp16@phone",
     ],
 )
-def test_lines_that_are_offered_for_a_place_load_and_the_other_cases_are_there(
-    places, tmp_path, name
-):
+def test_lines_that_are_offered_load_and_other_cases_stay(places, tmp_path, name):
     folder, cases = places
     case = cases[f"vae_decoder/{name}"]
     offered = list(changes_of(case, ["sin"]))

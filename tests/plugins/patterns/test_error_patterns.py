@@ -232,9 +232,7 @@ TRUE_STILL = (
 @pytest.mark.parametrize("wild", WILD)
 @pytest.mark.parametrize("floor", [FLOOR, None])
 @pytest.mark.parametrize("words", ERRORS)
-def test_a_pattern_that_leaves_wild_numbers_unexplained_is_not_claimed(
-    words, floor, wild
-):
+def test_a_pattern_that_does_not_explain_wild_numbers_is_not_said(words, floor, wild):
     actual = np.array(ERRORS[words], np.float32)
     at = tenth(actual.size)
     numbers = WILD[wild](len(at))

@@ -172,9 +172,7 @@ def test_a_plan_of_outputs_has_no_steps():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_phone_shows_every_part_and_a_checker_finds_no_serious_fault(
-    browser, tmp_path, scheme
-):
+def test_a_phone_shows_every_part_without_serious_fault(browser, tmp_path, scheme):
     path = tmp_path / "plan.html"
     path.write_text(plan_page(record()), encoding="utf-8")
     with chromiums.opened(browser, path, width=390, scheme=scheme) as seen:

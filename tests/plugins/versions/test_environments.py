@@ -55,9 +55,7 @@ def environment_in(root, version="3.5.0"):
 
 
 @pytest.mark.parametrize("place", ["", "versions", "versions/*"])
-def test_an_environment_that_others_may_change_is_not_used(
-    tmp_path, monkeypatch, place
-):
+def test_an_environment_that_others_can_change_is_left(tmp_path, monkeypatch, place):
     root = tmp_path / "store"
     monkeypatch.setenv("PARITY_STORE", str(root))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -68,9 +66,7 @@ def test_an_environment_that_others_may_change_is_not_used(
 
 
 @pytest.mark.usefixtures("wheels")
-def test_an_installer_does_not_read_settings_of_the_current_folder(
-    tmp_path, monkeypatch
-):
+def test_an_installer_reads_no_settings_of_the_folder(tmp_path, monkeypatch):
     uv = tmp_path / "bin" / "uv"
     uv.parent.mkdir()
     uv.write_text(f"#!/bin/sh\npwd > {tmp_path}/seen\nexit 1\n")

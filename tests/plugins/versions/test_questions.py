@@ -56,9 +56,7 @@ def case_of(tmp_path, backend):
         pytest.param("", version("MNN"), id="installed"),
     ],
 )
-def test_the_second_question_names_the_converter_that_makes_the_file(
-    tmp_path, converter, by
-):
+def test_the_second_question_names_the_files_converter(tmp_path, converter, by):
     case = case_of(tmp_path, f"[backend.mnn]\n{converter}")
     asked = dict(questions(case, MNN, "3.10.0"))
     assert list(asked) == ["converted and run there", f"converted by {by}, run there"]

@@ -81,9 +81,7 @@ def test_the_exit_code_says_whether_all_are_right(answers, versions, code):
     assert code_of(answers(**versions)) == code
 
 
-def test_text_and_page_have_a_row_per_version_and_a_column_per_question(
-    answers, tmp_path
-):
+def test_text_and_page_have_a_row_per_version_and_all_questions(answers, tmp_path):
     both = [
         *answers("converted and run there", v3_4_1=WRONG, v3_5_0=RIGHT),
         *answers("run there", v3_4_1=UNREAD, v3_5_0=RIGHT),

@@ -263,9 +263,7 @@ def folded(pads):
         ((), "SAME_UPPER", "padding is [1, 1, 2, 2] in the graph, [1, 1, 1, 1] in"),
     ],
 )
-def test_a_padding_in_front_of_a_convolution_may_be_folded_into_it(
-    sides, pads, words, tmp_path
-):
+def test_a_padding_may_be_folded_into_its_convolution(sides, pads, words, tmp_path):
     nets.export(Padded(sides), PICTURE, tmp_path, "dynamo", 18)
     found = changed(tmp_path, tmp_path / "changed", folded(pads))
     assert bool(found) == bool(words)

@@ -187,9 +187,7 @@ class Adapted(nn.Module):
 )
 @pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
 @pytest.mark.filterwarnings("ignore")
-def test_weights_of_another_scale_of_the_lora_are_told(
-    exporter, theirs, said, tmp_path
-):
+def test_weights_of_another_scale_of_a_lora_are_told(exporter, theirs, said, tmp_path):
     component = nets.component("net", {"x": ("batch", 6, 8)})
     opset = 18 if exporter == "dynamo" else 17
     nets.export(Adapted(theirs).eval(), component, tmp_path, exporter, opset)
@@ -328,9 +326,7 @@ WILD = {
 
 @pytest.mark.parametrize("foreign", [False, True])
 @pytest.mark.parametrize("number", WILD)
-def test_one_wild_number_is_counted_and_explains_no_other(
-    exported, tmp_path, number, foreign
-):
+def test_one_wild_number_explains_no_other(exported, tmp_path, number, foreign):
     wild, words = WILD[number]
 
     def one(weight):
@@ -390,7 +386,7 @@ def test_a_wild_row_does_not_hide_what_is_wrong_with_the_others():
         ),
     ],
 )
-def test_what_algebra_may_do_counts_in_an_export_and_where_outputs_are_off(
+def test_what_algebra_may_do_counts_in_an_export(
     exported, tmp_path, name, change, words
 ):
     checked = changed(exported, tmp_path, **{name: change})
@@ -497,9 +493,7 @@ class Folded(nn.Module):
     ],
 )
 @pytest.mark.parametrize("trained", [False, True])
-def test_a_weight_that_the_export_folded_is_not_taken_for_another(
-    tmp_path, fold, trained
-):
+def test_a_weight_that_the_export_folded_is_no_other(tmp_path, fold, trained):
     module = Folded(fold)
     if trained:
         nn.init.normal_(module.scale)
@@ -538,7 +532,7 @@ class FromOne(nn.Module):
 
 @pytest.mark.parametrize("weight", [0.0, 0.25])
 @pytest.mark.parametrize(("added", "differing"), [(1.0, 0), (1.5, 1)])
-def test_what_a_part_computes_from_its_weight_alone_is_no_other_weight(
+def test_what_a_part_computes_from_its_weight_is_no_other(
     tmp_path, weight, added, differing
 ):
     module = nn.Sequential(FromOne())

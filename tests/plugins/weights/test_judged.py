@@ -61,9 +61,7 @@ TAKEN = {"by": "names", "left_out": [], "extra": [], "unfed": []}
         (PADDING, 40, {"foreign": TAKEN}, Outcome.ATTRIBUTES),
     ],
 )
-def test_another_attribute_fails_outputs_unless_a_rewrite_explains_it(
-    judged, attribute, floors, about, outcome
-):
+def test_an_attribute_fails_unless_rewritten(judged, attribute, floors, about, outcome):
     graphs = ({**GRAPH, "attributes": [attribute]},)
     made = record(*chain(1, 2), output(floors), graphs=graphs, **about)
     verdict = judged(made, OUTPUTS)

@@ -53,9 +53,7 @@ def test_a_word_it_does_not_know_is_2(args, capsys):
     ],
     ids=" ".join,
 )
-def test_a_path_that_no_file_can_have_is_a_sentence(
-    words, tmp_path, capsys, monkeypatch
-):
+def test_a_path_that_cannot_be_is_a_sentence(words, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main([word.replace("LONG", "x" * 5000) for word in words]) == 2
     said = capsys.readouterr().err
@@ -118,9 +116,7 @@ def test_every_path_of_a_command_may_begin_with_a_tilde():
     ("name", "meanwhile"),
     [("file/made", None), ("made", OSError(errno.ENOSPC, "No space left on device"))],
 )
-def test_a_folder_that_cannot_be_made_is_said_and_leaves_nothing(
-    tmp_path, name, meanwhile
-):
+def test_a_folder_that_cannot_be_made_leaves_nothing(tmp_path, name, meanwhile):
     (tmp_path / "file").touch()
     path = tmp_path / name
     words = rf"{path} cannot be made \(.+\); give another with --out"

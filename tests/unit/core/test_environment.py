@@ -145,9 +145,7 @@ def test_importing_it_loads_no_framework():
     ],
     ids=lambda one: one[0],
 )
-def test_settings_of_a_downloaded_repository_start_nothing(
-    tmp_path, monkeypatch, setting
-):
+def test_settings_of_others_repository_start_nothing(tmp_path, monkeypatch, setting):
     repository, programs = tmp_path / "downloaded", tmp_path / "programs"
     repository.mkdir()
     programs.mkdir()

@@ -103,9 +103,7 @@ def test_a_record_has_rows_of_both_checks(records, exporter, backend):
 
 @BOTH
 @EACH
-def test_what_computes_is_covered_and_shapes_and_noise_agree(
-    records, exporter, backend
-):
+def test_what_computes_is_covered_and_shapes_agree(records, exporter, backend):
     coverage, rows = (
         records[exporter, backend].coverage,
         records[exporter, backend].rows,
@@ -156,9 +154,7 @@ def test_a_record_survives_a_file(records, tmp_path):
         assert as_floats(loaded) == as_floats(record)
 
 
-def test_a_second_run_makes_and_asks_nothing_and_measures_the_same(
-    engine, records, unet
-):
+def test_a_second_run_makes_nothing_and_measures_the_same(engine, records, unet):
     before = contents(engine.store)
     known = records["dynamo", "mnn"]
     said: list[Progress] = []
@@ -177,9 +173,7 @@ def test_a_second_run_makes_and_asks_nothing_and_measures_the_same(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [DYNAMO, TORCHSCRIPT], ids=["dynamo", "script"])
-def test_further_inputs_are_measured_as_if_they_had_been_there_at_first(
-    source, tmp_path, settings
-):
+def test_further_inputs_are_measured_as_the_first_ones(source, tmp_path, settings):
     component = describe("text", "text_encoder", source)
     settings = replace(settings, attention="eager")
     samples = [
@@ -292,9 +286,7 @@ def test_a_case_ends_before_other_components_are_exported(source, tmp_path):
     assert len(exported) == 1
 
 
-def test_an_engine_at_rest_has_only_what_is_kept_and_works_again(
-    engine, unet, monkeypatch
-):
+def test_an_engine_at_rest_keeps_little_and_works_again(engine, unet, monkeypatch):
     monkeypatch.setattr(worker_pool, "_KEPT", 0)
     monkeypatch.setattr(worker_pool, "_kept", [])
     assert engine.run(case(unet, "onnxruntime")).failure is None

@@ -50,9 +50,7 @@ def entry(store, days):
     return found.path
 
 
-def test_prune_removes_environments_that_were_not_used_lately_and_names_them(
-    store, capsys
-):
+def test_prune_names_environments_that_were_not_used_lately(store, capsys):
     old, used = made(store, "3.4.1", 3), made(store, "3.5.0", 0.5)
     assert main(["store", "prune", "--max-gb", "0"]) == 0
     assert not old.exists()

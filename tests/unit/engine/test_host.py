@@ -337,9 +337,7 @@ def test_what_cannot_be_sent_is_refused_before_anything_starts(function, args):
         ),
     ],
 )
-def test_a_runtime_that_breaks_at_import_is_said(
-    tmp_path, monkeypatch, text, outcome, message
-):
+def test_a_runtime_that_breaks_is_said(tmp_path, monkeypatch, text, outcome, message):
     (tmp_path / "broken_runtime.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     with Host("broken", ["broken_runtime"]) as host:

@@ -47,9 +47,7 @@ TOOLS = {
 @pytest.mark.parametrize(
     ("kind", "tool"), [(kind, tool) for kind, tools in TOOLS.items() for tool in tools]
 )
-def test_another_version_of_a_tool_remakes_what_it_made(
-    given, monkeypatch, kind, tool, forget
-):
+def test_another_version_remakes_what_it_made(given, monkeypatch, kind, tool, forget):
     before = digests(given, kind)
     forget()
     changed = {tool: "new"}
@@ -58,9 +56,7 @@ def test_another_version_of_a_tool_remakes_what_it_made(
 
 
 @pytest.mark.parametrize("kind", TOOLS)
-def test_a_tool_built_again_under_its_version_remakes_what_it_made(
-    given, monkeypatch, kind, forget
-):
+def test_a_tool_built_again_remakes_what_it_made(given, monkeypatch, kind, forget):
     before = digests(given, kind)
     forget()
     built = SimpleNamespace(read_text=lambda _: "MNN/lib.so,sha256=another,1")
@@ -76,7 +72,7 @@ def test_a_tool_built_again_under_its_version_remakes_what_it_made(
     ],
     ids=["other code", "a script of another environment"],
 )
-def test_a_package_that_a_recipe_imports_may_be_built_again(
+def test_a_recipes_package_is_built_again(
     record, is_other, tmp_path, monkeypatch, forget
 ):
     site = tmp_path / "site-packages"
@@ -149,9 +145,7 @@ REMADE = {
     "changed",
     ["my_net", "my_parts", "my_parts_of_parts", "loose/part", "whole/__init__"],
 )
-def test_a_recipe_of_ones_own_is_all_the_code_that_it_imports(
-    changed, tmp_path, monkeypatch, forget
-):
+def test_an_own_recipe_is_all_that_it_imports(changed, tmp_path, monkeypatch, forget):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "whole", raising=False)  # of another folder
     texts = {
@@ -180,7 +174,7 @@ def test_a_recipe_of_ones_own_is_all_the_code_that_it_imports(
 
 
 @pytest.mark.parametrize("part", [*FOLDERS, *FILES])
-def test_a_changed_line_of_code_remakes_what_it_decides_and_nothing_else(
+def test_a_changed_line_remakes_what_it_decides(
     part, given, tmp_path, monkeypatch, forget
 ):
     home = tmp_path / "copy" / "harness"

@@ -242,9 +242,7 @@ def test_whatever_decides_nothing_is_in_no_key(given, kind, path, value):
         *((name, "my_net") for name in ("best.pth.tar", "net.pickle", "net.onnx.data")),
     ],
 )
-def test_a_checkpoint_is_its_configuration_weights_and_words(
-    given, tmp_path, name, recipe
-):
+def test_a_checkpoint_is_configuration_weights_words(given, tmp_path, name, recipe):
     given = moved(given, "component.recipe", recipe)
     home = tmp_path / "checkpoint"
     shutil.copytree(given.component.source.path, home)

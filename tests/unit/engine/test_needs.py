@@ -60,9 +60,7 @@ def drawn_need(pipeline):
 @pytest.mark.parametrize(
     ("backend", "took_gib"), [("mnn", 17.6), ("onnxruntime", 13.1)]
 )
-def test_all_networks_of_a_full_controlnet_pipeline_take_what_was_measured(
-    sd15, backend, took_gib
-):
+def test_a_full_controlnet_pipeline_takes_what_was_measured(sd15, backend, took_gib):
     need = run_need(pipeline_case(sd15, f"canny/{backend}/fp32"))
     assert took_gib <= need.most_bytes / GIB <= 1.2 * took_gib
 
@@ -121,9 +119,7 @@ def test_nothing_is_forecast_of_a_network_whose_weights_are_not_known(sd15):
     assert pipeline_need(pipeline_case(sd15, "canny/mnn/fp32"), lambda _: 0) is None
 
 
-def test_a_pipeline_that_cannot_fit_is_refused_before_anything_is_drawn(
-    digits, tmp_path
-):
+def test_a_pipeline_that_cannot_fit_is_refused_before_it_draws(digits, tmp_path):
     store = Store(root=tmp_path)
     with Engine(store, Limits(memory_gib=0.5)) as engine:
         record = engine.run(pipeline_case(digits, "text2img-euler/mnn/fp32"))

@@ -102,9 +102,7 @@ NO_REFERENCE = {
 
 
 @pytest.mark.parametrize("way", NO_REFERENCE)
-def test_a_network_that_is_no_reference_is_no_fault_of_an_exporter(
-    way, recorded, monkeypatch
-):
+def test_what_is_no_reference_is_no_fault_of_an_exporter(way, recorded, monkeypatch):
     line, said = NO_REFERENCE[way]
     monkeypatch.setitem(WAYS, way, (line, ""))
     record = recorded(way, 20)

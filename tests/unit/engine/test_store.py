@@ -371,9 +371,7 @@ def test_onnx_reads_the_weights_of_two_entries(store):
         assert onnx.load(entry.file("m.onnx")).graph.initializer[0].raw_data
 
 
-def test_a_file_system_without_links_keeps_a_large_file_in_each_entry(
-    store, monkeypatch
-):
+def test_without_links_a_large_file_is_in_each_entry(store, monkeypatch):
     def refused(*_: object) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
@@ -502,9 +500,7 @@ def test_remove_takes_one_entry_out(store):
     assert store.find("onnx", KEY) is None
 
 
-def test_the_root_comes_from_the_environment_and_stays_where_it_was(
-    monkeypatch, tmp_path
-):
+def test_the_root_is_of_the_environment_and_stays(monkeypatch, tmp_path):
     monkeypatch.setenv("PARITY_STORE", str(tmp_path))
     assert local_root() == tmp_path
     monkeypatch.delenv("PARITY_STORE")

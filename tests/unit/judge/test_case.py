@@ -89,9 +89,7 @@ def module(name, floors, **about):
         (("net.gone",), 1, "at or before net.o"),
     ],
 )
-def test_a_module_whose_inputs_were_not_compared_is_not_blamed_alone(
-    judged, parents, off, lead
-):
+def test_a_module_of_unseen_inputs_is_not_blamed_alone(judged, parents, off, lead):
     rows = (
         *(
             replace(row(name, off, module=name, position=at), op="Linear")
@@ -239,9 +237,7 @@ def test_a_pattern_that_is_another_one_in_another_sample_is_not_said(judged):
         "each of 20 parts is scaled by its own factor, 0.9 to 1.1",
     ],
 )
-def test_a_pattern_of_the_layer_is_better_than_a_general_one_of_the_operator(
-    judged, general
-):
+def test_a_pattern_of_the_layer_is_better_than_a_general_one(judged, general):
     layer = replace(row("a", 90), looks="values are cut off at 3")
     alone = replace(row("a", 90, what=ISOLATED), looks=general)
     assert judged(record(layer, alone)).looks == "values are cut off at 3"

@@ -84,9 +84,7 @@ ASKED = {
 
 
 @pytest.mark.parametrize(("asked", "tolerance", "line"), ASKED.values(), ids=ASKED)
-def test_the_narrowest_table_that_states_a_tolerance_decides(
-    load, asked, tolerance, line
-):
+def test_the_narrowest_table_with_a_tolerance_decides(load, asked, tolerance, line):
     found = rule(load(FULL), **asked)
     assert found.tolerance == tolerance
     assert found.source.endswith(f"tolerances.toml:{line}")

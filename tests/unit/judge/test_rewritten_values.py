@@ -86,9 +86,7 @@ FLAT = EXPECTED.reshape(16, 1, 1, 1)
         pytest.param(1, 90, Outcome.SHAPE, id="an-output-differs"),
     ],
 )
-def test_in_the_harness_own_export_a_value_of_another_shape_may_be_another_value(
-    judged, reader, made, outcome
-):
+def test_a_value_of_another_shape_may_be_another_value(judged, reader, made, outcome):
     rows = (
         row("a", 1, position=0),
         other("b", FLAT, parents=("a",), position=1),

@@ -103,9 +103,7 @@ def linked(probes, values, outputs=None):
         ),
     ],
 )
-def test_a_value_is_carried_by_name_or_by_the_one_value_that_leaves(
-    name, values, carrier
-):
+def test_a_value_is_carried_by_name_or_by_what_leaves(name, values, carrier):
     assert linked([probe(name)], values, {"add_7": "sample"})[name].onnx == carrier
 
 
@@ -296,9 +294,7 @@ def test_a_fused_value_counts_where_all_that_reads_it_was_compared(read_into, in
         pytest.param({"v4", "v8"}, 9, id="the-file-has-them-no-more"),
     ],
 )
-def test_of_values_that_a_file_may_have_four_count_for_five_compared_ones(
-    in_file, seen
-):
+def test_values_that_a_file_may_have_count_four_for_five(in_file, seen):
     names = [f"v{at}" for at in range(9)]
     probes = [probe(name, position=at, onnx=name) for at, name in enumerate(names)]
     read_into = {one: [two] for one, two in pairwise(names)}
@@ -315,7 +311,7 @@ def test_of_values_that_a_file_may_have_four_count_for_five_compared_ones(
         pytest.param(set(), False, 0, 3, id="nothing-was-compared"),
     ],
 )
-def test_a_value_without_a_counterpart_counts_where_all_its_readers_do(
+def test_a_lone_value_counts_where_all_its_readers_do(
     compared, is_foreign, seen, reach
 ):
     probes = [

@@ -111,9 +111,7 @@ def test_a_difference_far_below_a_level_is_measured():
     assert 105 < seen.picture.psnr_db < 110
 
 
-def test_without_its_package_a_perceptual_distance_is_missing_with_a_message(
-    monkeypatch,
-):
+def test_without_its_package_a_distance_is_missing_with_a_message(monkeypatch):
     monkeypatch.setitem(sys.modules, "flip_evaluator", None)
     seen = compare_pictures(expected=picture(), actual=picture(1)).picture
     assert seen is not None

@@ -64,9 +64,7 @@ def test_output_names_are_those_people_deploy(bert):
 
 
 @pytest.mark.parametrize(("kind", "types"), [("bert", 1), ("roberta", 0), ("mpnet", 0)])
-def test_token_types_are_an_input_only_where_the_model_tells_two_apart(
-    tmp_path, kind, types
-):
+def test_token_types_are_an_input_where_a_model_has_two(tmp_path, kind, types):
     part = component(write_encoder(tmp_path, kind), "default")
     names = [spec.name for spec in part.inputs]
     assert names[:2] == ["input_ids", "attention_mask"]

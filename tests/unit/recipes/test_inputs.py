@@ -52,9 +52,7 @@ def drawn_by(realistic, monkeypatch):
 
 @pytest.mark.parametrize("profile", SYNTHETIC)
 @pytest.mark.parametrize("name", COMPONENTS)
-def test_arrays_are_what_the_signature_promises_and_no_two_items_are_equal(
-    name, profile
-):
+def test_arrays_are_as_promised_and_no_two_items_are_equal(name, profile):
     part = component(name)
     drawn = draw(part, sample(profile))
 

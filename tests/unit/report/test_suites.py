@@ -57,9 +57,7 @@ def test_a_run_from_elsewhere_loads_no_suite(tmp_path, capsys, words, code):
 
 
 @pytest.mark.skipif("gate" not in cli.commands, reason="the plug-in is taken away")
-def test_a_run_from_elsewhere_is_gated_and_compared_without_its_suite(
-    downloaded, tmp_path, capsys
-):
+def test_a_run_from_elsewhere_is_gated_without_its_suite(downloaded, tmp_path, capsys):
     here = tmp_path / "here"
     before = json.loads((downloaded / "report.json").read_text()) | {"id": "before"}
     run_in(here / "before", before)
@@ -162,9 +160,7 @@ def around_the_folder(tmp_path):
         pytest.param(around_the_folder, False, id="around-the-folder"),
     ],
 )
-def test_the_suite_in_the_current_folder_is_that_of_its_own_runs(
-    tmp_path, monkeypatch, made, found
-):
+def test_the_suite_here_is_that_of_its_own_runs(tmp_path, monkeypatch, made, found):
     suite, run = made(tmp_path)
     monkeypatch.chdir(suite)
     assert bool(suites_for(load_report(tmp_path, str(run)))) == found

@@ -19,9 +19,7 @@ def test_pairs_take_every_prompt_before_one_comes_again(pipeline):
 
 
 @pytest.mark.parametrize("table", [TEXT, IMAGE], ids=["text2img", "img2img"])
-def test_a_pair_draws_the_inputs_of_a_pipeline_with_its_prompt_and_seed(
-    pipeline, table
-):
+def test_a_pair_draws_the_inputs_of_a_pipeline_of_its_prompt(pipeline, table):
     whole = pipeline(table + "seeds = 18\n")
     pair = whole.pairs[3]
     alone = draw_inputs(pipeline(table + f"seed = {pair.seed}\n"))
@@ -43,7 +41,7 @@ def test_a_pair_draws_the_inputs_of_a_pipeline_with_its_prompt_and_seed(
     ],
     ids=["usual", "named", "stated"],
 )
-def test_the_metrics_of_pairs_are_those_of_the_suite_on_every_machine(
+def test_the_metrics_of_pairs_are_those_of_the_suite(
     pipeline, monkeypatch, said, margins
 ):
     """flip-evaluator is installed here, and does not count where it is not named."""

@@ -312,9 +312,7 @@ def test_a_checkpoint_without_a_scheduler_can_be_drawn(load, tmp_path):
         assert drawn.sampling == Sampling(scheduler=name)
 
 
-def test_a_pipeline_that_the_checkpoint_cannot_draw_is_named_with_its_line(
-    load, tmp_path
-):
+def test_a_pipeline_that_a_checkpoint_cannot_draw_has_its_line(load, tmp_path):
     suite = digits_without(tmp_path, "controlnet")
     with pytest.raises(SuiteError, match=rf"parity\.toml:{FIRST}: .*controlnet"):
         load(CANNY, suite)
@@ -409,9 +407,7 @@ def test_a_picture_without_a_sample_of_its_size_gets_one(load):
         ((8, 9), 33),
     ],
 )
-def test_a_hint_has_the_size_that_the_recipe_gives_it(
-    pipeline, tmp_path, size, resolution
-):
+def test_a_hint_has_the_size_of_its_recipe(pipeline, tmp_path, size, resolution):
     path = picture(tmp_path, *size)
     made = pipeline(changed(CANNY, "128", f'{resolution}\nimage = "picture.png"'))
     fitted = fit(three_channels(read_image(path)), resolution).shape
@@ -475,9 +471,7 @@ def test_a_line_that_is_wrong_is_named_with_the_right_word(refused, base, added,
         ("text", ('prompts = ["three"]', 'prompts_file = "no.txt"'), 1, "no.txt"),
     ],
 )
-def test_a_table_that_is_wrong_is_named_by_the_line_at_fault(
-    refused, base, change, line, said
-):
+def test_a_wrong_table_is_named_by_the_line_at_fault(refused, base, change, line, said):
     refused(changed(BASES[base], *change), FIRST + line, said)
 
 

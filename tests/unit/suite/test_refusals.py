@@ -126,9 +126,7 @@ def _inner(rule):
 
 
 @pytest.mark.parametrize(("kind", "field"), KEYS, ids=NAMES)
-def test_a_value_is_refused_if_the_schema_does_and_the_line_says_what_may_be(
-    tmp_path, kind, field
-):
+def test_a_value_that_the_schema_refuses_is_refused_in_words(tmp_path, kind, field):
     defs = schema_of(kind)["$defs"]
     rule = defs[kind.__name__]["properties"][field.encode_name]
     check = jsonschema.Draft7Validator({**rule, "$defs": defs})

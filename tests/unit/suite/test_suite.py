@@ -317,9 +317,7 @@ OWN = "[variant.mnn.int8-weights]"
         ("[limits]", '[files]\ntolerances = "no.toml"\n[limits]', 28, "no.toml"),
     ],
 )
-def test_a_mistake_is_named_with_its_line_and_the_right_word(
-    refused, old, new, line, said
-):
+def test_a_mistake_has_its_line_and_the_right_word(refused, old, new, line, said):
     refused(changed(old, new), line, said)
 
 

@@ -84,9 +84,7 @@ def test_init_writes_a_suite_for_an_encoder(tmp_path, checkpoint):
 
 @pytest.mark.usefixtures("checkpoint")
 @pytest.mark.parametrize("position", [0.0, 0.4, 1.0])
-def test_parameters_move_masks_and_types_and_every_row_reads_a_token(
-    tmp_path, position
-):
+def test_parameters_move_masks_and_every_row_reads_a_token(tmp_path, position):
     case = suite(tmp_path, 'checkpoint = "model"\nseed = 0').cases[0]
     sample = Sample(
         profile=VARIED,

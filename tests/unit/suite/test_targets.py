@@ -81,9 +81,7 @@ def test_a_converter_and_a_runtime_have_versions_apart(load):
     assert here.variant.converter == there.variant.converter == "3.4.1"
 
 
-def test_a_path_of_a_command_starts_at_the_suite_and_a_name_is_looked_up(
-    load, tmp_path
-):
+def test_a_path_starts_at_the_suite_and_a_name_is_looked_up(load, tmp_path):
     said = '[backend.mnn]\ntargets = ["phone", "other"]\n'
     commands = [case.device.target.command for case in load(said + PHONE + OTHER).cases]
     assert commands == [

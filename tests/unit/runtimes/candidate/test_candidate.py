@@ -83,7 +83,7 @@ def test_a_value_is_compared_under_the_programs_name(watcher):
     ("described", "elements", "in_words"),
     [(32, 1000, 2), (1, 1000, 1), (0, 1000, 0), (32, 1, 1)],
 )
-def test_of_many_errors_the_first_are_put_into_words(
+def test_the_first_errors_are_in_words(
     reading, monkeypatch, described, elements, in_words
 ):
     monkeypatch.setattr(candidate, "DESCRIBED", described)

@@ -81,9 +81,7 @@ def test_another_dtype_is_cast_and_not_drawn_anew(ddim, dtype):
         (3, (2, *SHAPE[1:]), r"shape \(2, 4, 2, 2\), and stored is \(1, 4, 2, 2\)"),
     ],
 )
-def test_other_noise_than_is_stored_is_refused_and_modules_are_as_before(
-    ddim, stored, shape, said
-):
+def test_other_noise_is_refused_and_modules_are_as_before(ddim, stored, shape, said):
     with (
         stored_noise(NOISE[:stored], ddim),
         pytest.raises(StageError, match=said) as refused,

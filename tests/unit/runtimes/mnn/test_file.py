@@ -121,9 +121,7 @@ def test_a_value_that_is_computed_inside_another_operator_is_not_in_the_file(fil
 
 
 @pytest.mark.parametrize("name", ["silu", "size", "root"])
-def test_an_operator_that_was_moved_before_a_change_of_layout_keeps_its_name(
-    file, name
-):
+def test_an_operator_moved_before_a_change_of_layout_keeps_its_name(file, name):
     found = {one.name: one for one in operators(file)}
     assert found[name].makes != (name,)
     assert name not in values_made(found.values())

@@ -222,9 +222,7 @@ def isolated(path, feeds, shapes):
     return {name: own[name] for name in given}, again
 
 
-def test_given_its_own_values_each_cut_makes_them_again(
-    model, blocks_files, feeds, job
-):
+def test_each_cut_makes_its_own_values_again(model, blocks_files, feeds, job):
     # The exported graph's shapes: MNN keeps some values in another one inside.
     values = nets.whole_graph(blocks_files["dynamo"] / MODEL, feeds)
     shapes = {name: value.shape for name, value in values.items()}

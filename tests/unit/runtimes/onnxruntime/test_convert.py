@@ -58,7 +58,7 @@ def test_a_variant_keeps_names_and_types_of_inputs_and_outputs(tmp_path, source,
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("exporter", EXPORTERS)
-def test_weights_beside_a_graph_are_read_and_written_where_one_message_is_too_small(
+def test_weights_beside_a_graph_are_read_and_written(
     tmp_path, monkeypatch, kind, exporter
 ):
     given, small, large = (tmp_path / name for name in ("given", "small", "large"))

@@ -142,9 +142,7 @@ def test_zeros_stay_zeros(function):
 
 
 @pytest.mark.parametrize("number", [16, 8])
-def test_the_deployed_file_computes_with_the_rounded_weights_and_inputs(
-    exact, tmp_path, number
-):
+def test_the_file_computes_with_rounded_weights_and_inputs(exact, tmp_path, number):
     bits = all_in(exact, number)
     converted(exact, tmp_path / "planned", bits)
 
@@ -184,9 +182,7 @@ def clocked(folder, bits, exact):
 
 
 @pytest.mark.parametrize("bits", [32, 8])
-def test_operators_that_have_or_serve_weights_belong_to_one_layer(
-    exact, tmp_path, bits
-):
+def test_operators_that_serve_weights_belong_to_one_layer(exact, tmp_path, bits):
     spent = clocked(tmp_path, all_in(exact, bits), exact)
 
     found = [spent_on(one, spent) for one in products(exact)]

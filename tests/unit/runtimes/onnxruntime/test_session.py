@@ -61,9 +61,7 @@ def test_segments_give_the_bits_of_the_whole_graph(model, feeds, values):
     assert equal(made, {name: values[name] for name in OUTPUTS})
 
 
-def test_small_segments_carry_their_own_weights_only_and_a_large_one_is_whole(
-    model, feeds, values
-):
+def test_small_segments_have_their_weights_a_large_one_all(model, feeds, values):
     proto = onnx.load(model, load_external_data=False)
     sizes = {name: value.nbytes for name, value in values.items()}
     many = plan_segments(proto.graph, sizes, OUTPUTS, 4000)
@@ -229,9 +227,7 @@ def test_given_its_own_values_each_operator_makes_them_again(model, feeds, value
     assert equal(seen, values)
 
 
-def test_only_an_operator_that_is_wrong_differs_when_its_inputs_are_right(
-    blocks_files, feeds, tmp_path
-):
+def test_of_right_inputs_only_a_wrong_operator_differs(blocks_files, feeds, tmp_path):
     sound = blocks_files["dynamo"] / MODEL
     right = nets.whole_graph(sound, feeds)
     proto = onnx.load(sound)

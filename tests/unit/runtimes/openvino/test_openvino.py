@@ -51,9 +51,7 @@ def largest_error(one, two):
     return np.abs(one - two).max() / np.abs(two).max()
 
 
-def test_variants_are_as_near_and_as_small_as_their_weights(
-    source, feeds, expected, tmp_path
-):
+def test_variants_are_as_near_as_their_weights(source, feeds, expected, tmp_path):
     sizes = []
     for kind in RUNTIME.variants:
         (folder := tmp_path / kind).mkdir()
@@ -72,9 +70,7 @@ def test_variants_are_as_near_and_as_small_as_their_weights(
 
 
 @pytest.mark.parametrize("at_once", [1, 2**28])
-def test_layers_are_those_of_the_exported_graph(
-    model, feeds, expected, at_once, monkeypatch
-):
+def test_layers_are_those_of_the_graph(model, feeds, expected, at_once, monkeypatch):
     monkeypatch.setattr(module, "_AT_ONCE_BYTES", at_once)
     sizes = {name: value.nbytes for name, value in expected.items()}
     seen = nets.Seen()
@@ -154,9 +150,7 @@ def test_a_truncated_file_is_refused(model, tmp_path, size):
         ("npu", OUTPUTS, Outcome.FELL_BACK, "asked for npu"),
     ],
 )
-def test_an_output_or_a_device_that_is_not_there_is_named(
-    model, device, outputs, outcome, words
-):
+def test_an_output_or_device_absent_is_named(model, device, outputs, outcome, words):
     with pytest.raises(StageError, match=words) as caught:
         open_session(model, Device(device=device, precision="f32"), outputs)
     assert caught.value.outcome is outcome

@@ -185,9 +185,7 @@ NORMED = nets.component("normed", {"image": ("batch", 4, "height", "width")})
         pytest.param(Normed(), NORMED, id="folded-batch-normalisation"),
     ],
 )
-def test_weights_that_no_output_needs_as_they_are_may_go(
-    tmp_path, exporter, module, component
-):
+def test_weights_that_no_output_needs_may_go(tmp_path, exporter, module, component):
     nets.export(module, component, tmp_path, exporter)
     assert (tmp_path / MODEL).is_file()
 
@@ -221,9 +219,7 @@ class InPlace(nn.Module):
     ],
     ids=["unused", "folded", "in-place", "all-in-use"],
 )
-def test_the_weights_that_are_due_are_those_applied_on_the_way_to_an_output(
-    module, example, due
-):
+def test_the_weights_that_are_due_are_applied_for_an_output(module, example, due):
     assert weights_due(module, example) == due
 
 
@@ -243,9 +239,7 @@ def test_a_bias_that_is_gone_is_lost_unless_it_adds_nothing(scale, lost):
 
 @pytest.mark.parametrize("exporter", EXPORTERS)
 @pytest.mark.parametrize("external", [False, True])
-def test_a_weight_that_differs_in_one_bit_is_found(
-    tmp_path, blocks_files, exporter, external
-):
+def test_a_weight_of_another_bit_is_found(tmp_path, blocks_files, exporter, external):
     folder = blocks_files[exporter]
     if external:
         nets.export(nets.Blocks(), nets.BLOCKS, tmp_path, exporter, external_data=True)
