@@ -232,8 +232,7 @@ class Project:
 
     def entry(self, kind: str) -> Path:
         """Return the folder of an entry of a kind, the first where there are more."""
-        found = min(self.store.glob(f"v1/{kind}/*/*/entry.json"))
-        return found.parent
+        return min(self.store.glob(f"v1/{kind}/*/*/entry.json")).parent
 
     def forget(self, recipe: str) -> None:
         """Take out what was made of a component, which others do not need."""
@@ -270,8 +269,7 @@ def write_checkpoint(folder: Path, **configs: Mapping[str, object]) -> Path:
 def package_list() -> str:
     """Return what `pip freeze` says, the installers included."""
     command = [sys.executable, "-m", "pip", "freeze", "--all", "--local"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return done.stdout
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 @pytest.fixture
@@ -303,8 +301,7 @@ def new_project(
     """Return a function that makes a project without suite or artifacts."""
 
     def make() -> Project:
-        folder = tmp_path_factory.mktemp("project")
-        return Project(folder=folder, checkpoint=checkpoint)
+        return Project(folder=tmp_path_factory.mktemp("project"), checkpoint=checkpoint)
 
     return make
 

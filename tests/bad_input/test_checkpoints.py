@@ -67,7 +67,6 @@ def refused(new_project):
 
 def test_weights_that_cannot_be_read_end_in_could_not_tell(refused):
     project, ended = refused
-
     assert ended.code == 2
     assert not list(project.store.glob("v1/onnx"))
 
@@ -75,7 +74,6 @@ def test_weights_that_cannot_be_read_end_in_could_not_tell(refused):
 @pytest.mark.parametrize("name", NETWORKS)
 def test_what_is_wrong_with_weights_is_one_sentence(refused, name):
     *_, facts = NETWORKS[name]
-
     assert refused[1].sentence(f"checkpoint/{name}", *facts)
 
 

@@ -70,9 +70,7 @@ def write_converter(project, text: str) -> str:
 def test_a_converter_that_leaves_no_sound_file_has_failed(project, name):
     text, facts = CONVERTERS[name]
     there = sorted(project.store.glob("v1/mnn/*/*"))
-
     ended = project.run("mnn", "--mnn-convert", write_converter(project, text))
-
     assert ended.code == 2
     assert project.outcomes()["vae_decoder/mnn/fp32/outputs"] == "convert"
     assert ended.sentence("vae_decoder", *facts)
@@ -81,9 +79,7 @@ def test_a_converter_that_leaves_no_sound_file_has_failed(project, name):
 
 def test_a_converter_that_hangs_is_ended_with_all_that_it_started(project):
     project.write("vae_decoder", timeout_s=3)
-
     ended = project.run("mnn", "--mnn-convert", write_converter(project, HANGS))
-
     assert ended.code == 2
     assert project.outcomes()["vae_decoder/mnn/fp32/outputs"] == "timed-out"
     assert ended.sentence("vae_decoder/mnn/fp32: conversion", "3 s", "timeout_s")

@@ -177,7 +177,6 @@ def refused(new_project):
 
 def test_networks_that_cannot_be_exported_end_in_could_not_tell(refused):
     project, ended = refused
-
     assert ended.code == 2
     assert {check.partition("/")[0] for check in project.outcomes()} == set(NETS)
 
@@ -186,7 +185,6 @@ def test_networks_that_cannot_be_exported_end_in_could_not_tell(refused):
 def test_why_a_network_cannot_be_exported_is_one_sentence(refused, name):
     project, _ = refused
     check = f"{name}/onnxruntime/fp32/outputs"
-
     assert project.outcomes()[check] == NETS[name].outcome
     reason = project.reason(check)
     assert reason.startswith((name, "onnxruntime"))  # the runtime names its file
@@ -205,7 +203,6 @@ def test_outputs_that_say_nothing_are_no_parity(meaningless):
 @pytest.mark.parametrize("name", MEASURED)
 def test_why_outputs_say_nothing_is_one_sentence(meaningless, name):
     project, ended = meaningless
-
     outcome = project.outcomes()[f"{name}/onnxruntime/fp32/outputs"]
     assert outcome == MEASURED[name].outcome
     assert ended.sentence(*MEASURED[name].facts)

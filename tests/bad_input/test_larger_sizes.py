@@ -73,7 +73,6 @@ def run(new_project):
 @pytest.mark.parametrize("name", NETS)
 def test_a_network_that_is_wrong_above_the_traced_size_alone_fails(run, name, backend):
     project, ended = run
-
     assert ended.code == 1
     assert project.outcomes()[f"{name}/{backend}/fp32/layers"] == "exceeds"
     assert project.outcomes()[f"{name}/{backend}/fp32/outputs"] == "exceeds"

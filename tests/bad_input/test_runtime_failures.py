@@ -111,14 +111,10 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_that_does_not_do_what_it_should_is_refused_with_words(
-    project, files, name
-):
+def test_a_file_that_does_not_do_what_it_should_is_refused(project, files, name):
     outcome, facts = FILES[name]
     pass_off(project, files / name)
-
     ended = project.run("mnn" if name.endswith("mnn") else "onnxruntime")
-
     assert ended.code == 2
     assert set(project.outcomes().values()) == {outcome}
     assert ended.sentence(*facts)
@@ -127,9 +123,7 @@ def test_a_file_that_does_not_do_what_it_should_is_refused_with_words(
 def test_a_runtime_that_hangs_is_ended_at_its_limit(project, files):
     pass_off(project, files / "endless.onnx")
     project.write("vae_decoder", timeout_s=3)
-
     ended = project.run("onnxruntime")
-
     assert ended.code == 2
     assert set(project.outcomes().values()) == {"timed-out"}
     assert ended.sentence("vae_decoder/onnxruntime/fp32", "3 s", "timeout_s")
@@ -202,9 +196,7 @@ ELSEWHERE = {
 def test_running_elsewhere_than_asked_is_a_failure(project, name):
     backends, facts = ELSEWHERE[name]
     project.write("vae_decoder", backends=backends)
-
     ended = project.run()
-
     assert ended.code == 2
     assert set(project.outcomes().values()) == {"fell-back"}
     assert ended.sentence(*facts)

@@ -51,9 +51,7 @@ def cut(project, kind: str) -> int:
 def test_a_file_of_weights_that_is_too_short_is_named_with_its_bytes(kind, handed_over):
     project = handed_over(kind)
     size = cut(project, kind)
-
     ended = project.run()
-
     assert ended.code == 2
     assert set(project.outcomes().values()) == {"load"}
     said = ended.sentence(f"up to byte {size:,}", f"that file has {size - 1:,} bytes")

@@ -19,9 +19,7 @@ WORDS = {
 def test_an_unknown_word_is_named_with_its_line(empty, word):
     changes, *facts = WORDS[word]
     empty.write("vae_decoder", **changes)
-
     ended = empty.run()
-
     assert ended.code == 2
     assert ended.sentence("parity: parity.toml:", *facts)
     assert not empty.store.exists()
@@ -30,9 +28,7 @@ def test_an_unknown_word_is_named_with_its_line(empty, word):
 @pytest.mark.parametrize("on", [(), ("--on", "ray://127.0.0.1:1")])
 def test_a_converter_that_is_not_there_is_named_before_anything_is_made(empty, on):
     empty.write("vae_decoder")
-
     ended = empty.run("--mnn-convert", "/nowhere/MNNConvert", *on)
-
     assert ended.code == 2
     assert ended.sentence("/nowhere/MNNConvert", "no program that can be run")
     assert not empty.store.exists()
@@ -43,9 +39,7 @@ def test_an_unknown_tier_of_the_tolerances_is_named_with_its_line(empty):
     empty.write("vae_decoder")
     path = empty.folder / "tolerances.toml"
     path.write_text(path.read_text().replace("standard", "standart", 1))
-
     ended = empty.run()
-
     assert ended.code == 2
     assert ended.sentence("tolerances.toml:2", "standart", "did you mean 'standard'?")
     assert empty.reports() == {}
@@ -85,8 +79,6 @@ RECIPES = {
 def test_a_recipe_that_is_wrong_is_named_with_its_line(empty, name):
     text, facts = RECIPES[name]
     empty.write(name, more=empty.write_recipe(name, text))
-
     ended = empty.run()
-
     assert ended.code == 2
     assert ended.sentence("parity: parity.toml:", *facts)

@@ -290,11 +290,7 @@ def npy(rng: Random, array: np.ndarray) -> bytes:
         )
         np.save(file, other)
         return file.getvalue()
-    head = {
-        "descr": array.dtype.str,
-        "fortran_order": False,
-        "shape": array.shape,
-    }
+    head = {"descr": array.dtype.str, "fortran_order": False, "shape": array.shape}
     shapes = [(2**45,), (2**20, 2**20), (-1,), (2**63,), (1,) * 65, (0, 2**40), "x"]
     key = rng.choice(list(head))
     head[key] = {

@@ -121,8 +121,7 @@ class ReportFormat(Format):
 
     def write(self, data: bytes) -> None:
         """Write the file, and what commands read beside it."""
-        folder = self.anew("reports", "runs", self.run)
-        (folder / "report.json").write_bytes(data)
+        (self.anew("reports", "runs", self.run) / "report.json").write_bytes(data)
         shutil.rmtree(self.files / "reports" / "baselines", ignore_errors=True)
         (self.files / "reports" / "baselines").mkdir()
         for path in (self.healthy.project / "reports" / "baselines").iterdir():

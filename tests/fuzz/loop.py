@@ -26,13 +26,7 @@ import traceback
 import unicodedata
 import warnings
 from collections.abc import Iterator
-from contextlib import (
-    chdir,
-    contextmanager,
-    redirect_stderr,
-    redirect_stdout,
-    suppress,
-)
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import asdict, dataclass, field
 from io import StringIO
 from pathlib import Path
@@ -209,9 +203,6 @@ def _keep(files: Path, kept: Path | None, name: str, draw: int) -> str:
     with suppress(shutil.Error):  # of a named pipe; the rest is copied
         shutil.copytree(files, into, symlinks=True)
     return str(into)
-
-
-# ── The child ──
 
 
 class Trouble(Exception):  # noqa: N818  # it is no error of the fuzzer

@@ -148,14 +148,12 @@ def test_one_other_value_ends_in_a_sentence(opened, place, name, path, value):
     seeds = {"report": "told", "baseline": "kept", "trace": "about"}
     told = form.signed["card"] if name == "card" else getattr(form, seeds[name])
     form.write(placed(json.dumps(told), path, value).encode())
-
     read(form, place)
 
 
 def test_a_baseline_that_unpacks_to_more_than_any_has_is_refused_at_once(opened, place):
     form = opened("baseline")
     form.write_packed(lzma.compress(b" " * (300 << 20), preset=0))
-
     read(form, place, draws=2)
 
 
@@ -165,7 +163,6 @@ def test_a_pipe_in_a_dump_is_not_waited_for(opened, place):
     form.anew()
     (form.files / "trace.npz").mkdir()
     formats.os.mkfifo(form.files / "trace.npz" / "pipe.npy")
-
     read(form, place, draws=1)
 
 
@@ -227,9 +224,7 @@ def test_a_configuration_ends_in_a_sentence(opened, place, file, text):
     ],
     ids=str,
 )
-def test_one_other_key_of_a_configuration_ends_in_a_sentence(
-    opened, place, home, file, keys
-):
+def test_another_key_of_a_configuration_is_a_sentence(opened, place, home, file, keys):
     form = opened("checkpoint")
     folder = form.anew("net")
     shutil.copytree(form.homes[home], folder, dirs_exist_ok=True)
@@ -237,7 +232,6 @@ def test_one_other_key_of_a_configuration_ends_in_a_sentence(
     told = json.loads(path.read_text())
     assert told.keys() & keys.keys()
     path.write_text(json.dumps(told | keys))
-
     read(form, place, draws=1)
 
 
@@ -254,9 +248,7 @@ def test_one_other_key_of_a_configuration_ends_in_a_sentence(
 )
 def test_what_a_lora_says_of_its_scale_ends_in_a_sentence(opened, about):
     form = opened("safetensors")
-    head = {**form.head, "__metadata__": {"lora_adapter_metadata": about}}
-    form.put(head)
-
+    form.put({**form.head, "__metadata__": {"lora_adapter_metadata": about}})
     with pytest.raises(ParityError, match=r"What the header of .* cannot be read"):
         form.call()
 
@@ -296,7 +288,6 @@ def test_a_frame_of_a_target_ends_in_a_sentence(opened, place, told):
     data = agents.struct.pack(">I", len(text)) + text
     ready = f"\n{agents.agent.READY} 3.11\n".encode()
     (form.files / "sent").write_bytes(ready + data)
-
     read(form, place, draws=1)
 
 
@@ -304,7 +295,6 @@ def test_what_a_healthy_target_sends_is_answered(opened):
     """Otherwise the fuzzer of what a target sends would never come to its end."""
     form = opened("target")
     form.write(b"".join(agents.healthy()))
-
     form.call()
     assert form.sound
 
@@ -313,7 +303,6 @@ def test_what_a_healthy_target_sends_is_answered(opened):
 def test_the_log_of_a_target_is_shown_as_any_other_text(opened, place, log):
     form = opened("target")
     form.write(b"".join((*agents.healthy(), log)))
-
     read(form, place, draws=1)
 
 
@@ -324,7 +313,6 @@ def test_a_bundle_whose_runtime_aborts_ends_as_a_process_of_its_own(opened, plac
     said["calls"][0]["said"]["folder"] = None
     (form.files / "bundle.json").write_text(json.dumps(said))
     (form.files / "feeds.npz").write_bytes(form.whole)
-
     assert form.ends_so(place)
 
 
@@ -332,7 +320,6 @@ def test_a_sound_bundle_is_no_excuse_for_a_process_that_ends(opened, place):
     form = opened("bundle")
     (form.files / "bundle.json").write_text(json.dumps(form.said))
     (form.files / "feeds.npz").write_bytes(form.whole)
-
     assert not form.ends_so(place)
 
 
@@ -342,7 +329,6 @@ def test_a_card_with_a_case_that_stands_twice_is_refused(opened):
     told = json.loads(json.dumps(form.signed["card"]))
     told["cases"] *= 2
     form.write(json.dumps(told).encode())
-
     code, said = form.parity("verify", str(form.files / "card"), str(form.ship))
     assert code == 2
     assert "stands twice" in said
@@ -351,7 +337,6 @@ def test_a_card_with_a_case_that_stands_twice_is_refused(opened):
 def test_a_card_whose_runtime_aborts_is_answered_with_no(tmp_path):
     driver = tmp_path / "driver.py"
     driver.write_text("import os\ndef open_driver():\n    os.abort()\n")
-
     done = verify._run(tmp_path, driver, tmp_path / "trace.npz")
     assert verify._failed(done, "ONNX Runtime") == (
         verify.NO,
@@ -364,7 +349,6 @@ def test_a_changed_place_of_weights_can_be_written_into_a_file(opened, draw):
     form = opened("onnx")
     message = type(form.protos["external.onnx"])()
     message.CopyFrom(form.protos["external.onnx"])
-
     form._external(Random(draw), message)
     assert message.SerializeToString()
 
@@ -407,7 +391,6 @@ def test_a_slow_call_is_one_that_computes_or_waits_for_long(monkeypatch, name):
     monkeypatch.setattr(loop, "LIMIT_S", 0.4)
     monkeypatch.setattr(loop, "WAIT_S", 0.9)
     call, words = CALLS[name]
-
     spent = loop._Spent()
     call()
     assert words in spent.words
@@ -419,7 +402,6 @@ def test_a_number_of_samples_that_nobody_has_ends_in_a_sentence(opened, place, n
     form = opened("toml")
     text = form.texts["parity.toml"].replace("realistic = 1", f"realistic = {number}")
     (form.files / "parity.toml").write_text(text)
-
     read(form, place, draws=1)
 
 
@@ -429,7 +411,6 @@ def test_a_toml_file_that_nobody_wrote_by_hand_is_refused(opened):
     text = f'x = "{"y" * 10_000_000}"'
     (form.files / "tolerances.toml").write_text(text)
     (form.files / "parity.toml").write_text(form.texts["parity.toml"])
-
     with pytest.raises(ParityError, match="more than 4,194,304 bytes"):
         form.call()
 
@@ -437,7 +418,6 @@ def test_a_toml_file_that_nobody_wrote_by_hand_is_refused(opened):
 def test_a_piece_of_a_file_with_a_gap_before_it_is_refused(place):
     """A file of 32 TB of zeros would be read to its end."""
     piece = agents.ARRAYS["piece"]
-
     with pytest.raises(OSError, match="out of order"):
         agents.agent.Files().put("a" * 64, 1 << 45, (1 << 45) + 4, piece)
     files = [path for path in place.rglob("*") if path.is_file()]

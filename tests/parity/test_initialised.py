@@ -30,5 +30,4 @@ CHECKPOINTS = [
 def test_the_first_run_after_init_is_green(checkpoint, tmp_path, monkeypatch, capsys):
     assert main(["init", str(checkpoint), "--into", str(tmp_path)]) == 0
     monkeypatch.chdir(tmp_path)
-
     assert main(["run"]) == 0, capsys.readouterr().out

@@ -124,9 +124,8 @@ def folded(source, path, name, renamed, value):
 
 def beside(source, path):
     """Save a model with its weights in a file beside it."""
-    model = onnx.load(source)
     onnx.save_model(
-        model,
+        onnx.load(source),
         path,
         save_as_external_data=True,
         location=f"{path.name}_data",

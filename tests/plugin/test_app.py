@@ -48,7 +48,6 @@ def test_each_file_is_opened_once_wherever_the_suite_runs_it(project, app):
 
 def test_a_version_that_does_not_end_is_ended_and_nothing_is_known(project, app):
     project.change("parity.toml", "timeout_s = 120", "timeout_s = 3")
-
     app("mnn", "sleep 60").check(2, "still running at its limit of 3 s")
 
 
@@ -58,5 +57,4 @@ def test_a_provider_that_the_wheel_lacks_says_nothing_about_the_file(project, ap
         "[backend.onnxruntime]\n",
         '[backend.onnxruntime]\ndevice = "xnnpack"\n',
     )
-
     app("onnxruntime").check(2, f"! {CASES[0]}", "XnnpackExecutionProvider")

@@ -29,14 +29,11 @@ def test_run_has_a_line_a_case_and_the_same_summary(project, failing):
 
 def test_run_takes_cases_by_their_ids(project):
     project.parity("run", "onnxruntime/fp32").check(0, "1 of 1 case agrees")
-
     assert [case["case"] for case in project.report["cases"]] == [CASES[0]]
 
 
 def test_run_lists_what_it_would_run(project):
-    ended = project.parity("run", "--list", "mnn")
-
-    assert ended.text.split() == [*CASES[1:]]
+    assert project.parity("run", "--list", "mnn").text.split() == [*CASES[1:]]
     assert not (project.path / "reports").exists()
 
 
@@ -56,17 +53,13 @@ NOT_THERE = {
 @pytest.mark.parametrize("what", NOT_THERE)
 def test_what_is_not_there_is_a_sentence_and_2(quick, what):
     args, words = NOT_THERE[what]
-
     quick.parity(*args).check(2, *words)
-
     assert not (quick.path / "reports").exists()
 
 
 def test_a_runtime_that_is_required_and_missing_is_2(quick, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-
     assert quick.parity("run").code == 2
-
     quick.parity("run", "--require", "onnxruntime").check(
         2, "onnxruntime is not installed (pip install onnxruntime"
     )
@@ -74,9 +67,7 @@ def test_a_runtime_that_is_required_and_missing_is_2(quick, monkeypatch):
 
 def test_show_repeats_the_summary(failing):
     project, ran = failing
-
-    ended = project.parity("show").check(1)
-    assert ended.text.splitlines()[1:] == ran.parity[:-1]
+    assert project.parity("show").check(1).text.splitlines()[1:] == ran.parity[:-1]
 
 
 @pytest.mark.parametrize(
@@ -120,9 +111,7 @@ def test_the_nearest_of_what_is_not_there_is_named(failing, args, words):
 def test_the_nodes_of_a_case_are_the_values_of_its_program(failing, tmp_path):
     project, _ = failing
     out = tmp_path / "nodes.json"
-
     ended = project.parity("nodes", "last", CASES[1], "--out", str(out))
-
     results = json.loads(out.read_text())["results"]
     assert (ended.code, ended.text.strip()) == (0, str(out))
     assert set(results) == set(project.case(CASES[1])["probes"]["probe"])
@@ -160,7 +149,6 @@ def test_show_says_that_the_suite_has_changed_or_moved(failing, tmp_path):
 )
 def test_show_refuses_a_report_it_cannot_read(tmp_path, text, words):
     (tmp_path / "report.json").write_text(text)
-
     called(tmp_path, "show", "report.json").check(2, words)
 
 

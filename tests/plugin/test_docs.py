@@ -97,7 +97,6 @@ def unknown(text):
 def test_every_command_of_a_page_is_one(page):
     text = page.read_text(encoding="utf-8")
     typed, mentioned = commands(text), commands(text, MENTION)
-
     assert typed or mentioned
     for words in typed:
         parse(words)
@@ -113,7 +112,6 @@ def test_every_option_of_a_page_is_one(page):
 @each_page
 def test_every_variable_of_a_page_is_one(page):
     named = set(re.findall(r"\bPARITY_[A-Z_]+", page.read_text(encoding="utf-8")))
-
     assert {name for name in named if f'"{name}"' not in CODE} == set()
 
 
@@ -125,7 +123,6 @@ def test_every_environment_of_a_page_is_one(page):
     tox = configparser.ConfigParser()
     tox.read(ROOT / "tox.ini", encoding="utf-8")
     named = re.findall(r"\btox (?:run )?-e (\w+)", page.read_text(encoding="utf-8"))
-
     assert [name for name in named if f"testenv:{name}" not in tox] == []
 
 
@@ -139,7 +136,6 @@ def anchors(page):
 def test_every_link_of_a_page_leads_to_a_file_and_a_heading(page):
     for path, anchor in LINK.findall(page.read_text(encoding="utf-8")):
         target = (page.parent / path) if path else page
-
         assert target.exists(), path
         assert not anchor or anchor in anchors(target), f"{path}#{anchor}"
 
@@ -156,7 +152,6 @@ def test_commands_are_found_where_they_stand():
     text = (
         "$ parity run --e2e  # why\n x  # or: parity run && parity gate\na `parity x`"
     )
-
     found = [" ".join(words) for words in commands(text)]
     assert found == ["parity run --e2e", "parity run", "parity gate"]
     assert commands(text, MENTION) == [["parity", "x"]]
@@ -177,7 +172,6 @@ def test_the_workflow_is_yaml_whose_options_exist():
 
 def test_the_workflow_runs_every_shard():
     shard = yaml.safe_load(WORKFLOW.read_text())["jobs"]["shard"]
-
     of = shard["env"]["SHARDS"]
     assert shard["strategy"]["matrix"]["shard"] == list(range(1, of + 1))
 
@@ -232,7 +226,6 @@ def test_a_wrong_block_would_be_seen(kind, text, tmp_path):
 
 def test_the_generated_reference_has_every_key_and_every_outcome():
     pages = runpy.run_path(str(DOCS / "generate_pages.py"), run_name="docs")["pages"]()
-
     keys = {name for kind in PIPELINES.values() for name in fields(kind)}
     assert [key for key in keys if f"| `{key}` |" not in pages["parity-toml.md"]] == []
     assert [one for one in Outcome if f"| `{one}` |" not in pages["outcomes.md"]] == []

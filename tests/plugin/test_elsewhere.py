@@ -52,7 +52,6 @@ def traced(passing, tmp_path_factory):  # noqa: ARG001  # it fills the store
 def test_a_trace_is_judged_as_a_run_here_to_the_bit(project, passing, case):
     bundled(project, case)
     project.parity("judge", "trace.npz").check(0, f"✓ {case}@box")
-
     assert rows(project)[f"{case}@box"] == rows(passing[0])[case]
     assert ["trace", "trace.npz"] in project.report["cases"][0]["ran"]["detail"]
 
@@ -178,7 +177,6 @@ BROKEN = {
 def test_a_trace_that_cannot_be_judged_is_a_sentence_and_2(traced, tmp_path, how):
     write, words = BROKEN[how]
     write(traced, tmp_path / "broken.npz")
-
     traced.parity("judge", str(tmp_path / "broken.npz")).check(2, words)
 
 
@@ -223,7 +221,6 @@ WRONG = {
 @pytest.mark.parametrize("what", WRONG)
 def test_a_trace_of_another_form_is_a_sentence_and_2(traced, tmp_path, what):
     WRONG[what](traced, tmp_path / "wrong.npz")
-
     traced.parity("judge", str(tmp_path / "wrong.npz")).check(
         2, "wrong.npz is no trace, or is damaged ("
     )
@@ -231,13 +228,11 @@ def test_a_trace_of_another_form_is_a_sentence_and_2(traced, tmp_path, what):
 
 def test_a_pipe_in_the_place_of_a_trace_is_a_sentence(traced, tmp_path):
     os.mkfifo(tmp_path / "pipe.npz")
-
     traced.parity("judge", str(tmp_path / "pipe.npz")).check(2, "it is no plain file")
 
 
 def test_what_else_a_trace_says_reaches_nobody(traced, tmp_path):
     with_about(traced, tmp_path / "more.npz", trace="/etc/passwd", command=["rm"])
-
     traced.parity("judge", str(tmp_path / "more.npz")).check(0, f"✓ {CASES[0]}@box")
 
 
@@ -292,11 +287,7 @@ def declared_dump(project, path):
 OF = ("--case", CASES[0])
 LARGE = {
     "about": (large_about, (), "and 33,554,432 bytes are read"),
-    "an output": (
-        large_output,
-        (),
-        "in the shape [1073741824] for realistic-0",
-    ),
+    "an output": (large_output, (), "in the shape [1073741824] for realistic-0"),
     "an output that is declared": (declared, (), "in the shape [35184372088832]"),
     "a dump's output": (large_dump, OF, "the array 'sample': it declares"),
     "a dump's layer": (large_layer, OF, "its arrays have 8,5"),
@@ -308,10 +299,8 @@ LARGE = {
 def test_values_without_end_are_a_sentence_and_no_memory(traced, tmp_path, what):
     write, options, words = LARGE[what]
     write(traced, tmp_path / "large.npz")
-
     command = (*PARITY, "judge", tmp_path / "large.npz", *options)
     code, text, memory = measured(command, traced.path)
-
     assert code == 2, text
     assert words in text
     assert len(text.splitlines()) == 1
@@ -323,14 +312,9 @@ def test_what_lies_beside_a_bundle_is_not_imported(traced, tmp_path):
     shutil.copytree(traced.path / "bundle", folder)
     for name in ("numpy", "__future__", "argparse", "typing", "onnxruntime", "json"):
         (folder / f"{name}.py").write_text("open('seen', 'a').write(__name__)\n")
-
     subprocess.run([sys.executable, "run.py"], cwd=folder, check=True)
-
     assert (folder / "trace.npz").is_file()
     assert not (folder / "seen").exists()
-
-
-# Dumps of somebody's own program
 
 
 @pytest.fixture(scope="module")
@@ -397,21 +381,16 @@ def npz_of(folder, arrays):
 
 
 @pytest.mark.parametrize("how", CALLS)
-def test_what_is_wrong_with_a_call_of_a_right_file_is_said(
-    traced, output, unset, tmp_path, how
-):
+def test_what_is_wrong_with_a_call_is_said(traced, output, unset, tmp_path, how):
     call, code, words = CALLS[how]
     dump = folder_of(tmp_path, {"result": np.ascontiguousarray(call(output, unset))})
     (tmp_path / "names.toml").write_text('result = "sample"\n')
-
     names = ("--names", str(tmp_path / "names.toml"))
     traced.parity("judge", str(dump), "--case", CASES[0], *names).check(code, words)
 
 
 @pytest.mark.parametrize("dumped", [folder_of, npz_of])
-def test_a_dump_with_values_of_layers_names_the_first_that_is_wrong(
-    traced, tmp_path, dumped
-):
+def test_a_dump_with_layers_names_the_first_that_is_wrong(traced, tmp_path, dumped):
     with np.load(traced.path / "trace.npz") as arrays:
         values = json.loads(arrays["about"].tobytes())["values"]
         layers = [v["name"] for v in values if v["kind"] == "layers"]
@@ -436,11 +415,8 @@ def test_a_dump_with_values_of_layers_names_the_first_that_is_wrong(
     ],
     ids=["no case", "no output", "several cases", "no names"],
 )
-def test_a_dump_that_cannot_be_judged_is_a_sentence_and_2(
-    traced, output, tmp_path, options, words
-):
+def test_a_dump_that_cannot_be_judged_is_2(traced, output, tmp_path, options, words):
     np.save(tmp_path / "result.npy", output)
-
     traced.parity("judge", str(tmp_path), *options).check(2, words)
 
 
@@ -448,18 +424,14 @@ def test_a_dump_that_cannot_be_judged_is_a_sentence_and_2(
 def test_one_array_is_no_dump(traced, output, tmp_path, name):
     with (tmp_path / name).open("wb") as file:
         np.save(file, output)
-
     traced.parity("judge", str(tmp_path / name), "--case", CASES[0]).check(
         2, "it is a folder of .npy files, or an .npz file"
     )
 
 
-def test_a_dump_without_a_sample_of_the_case_says_how_to_name_it(
-    traced, output, tmp_path
-):
+def test_a_dump_without_a_sample_says_how_to_name_it(traced, output, tmp_path):
     (tmp_path / "mine").mkdir()
     np.save(tmp_path / "mine" / "sample.npy", output)
-
     traced.parity("judge", str(tmp_path), "--case", CASES[0]).check(
         2,
         f"{tmp_path} has the samples ['mine']",
@@ -471,7 +443,6 @@ def test_a_dump_with_a_sample_of_another_name_is_refused(traced, output, tmp_pat
     for folder, value in (("realistic-0", output), ("realistic_1", 0 * output)):
         (tmp_path / folder).mkdir()
         np.save(tmp_path / folder / "sample.npy", value)
-
     traced.parity("judge", str(tmp_path), "--case", CASES[0]).check(
         2,
         f"{tmp_path} has the samples ['realistic-0', 'realistic_1']",
@@ -483,10 +454,8 @@ def test_the_samples_that_a_dump_lacks_are_named(traced, output, tmp_path):
     dump = folder_of(tmp_path, {"sample": output})
     own = traced.branch(tmp_path / "own")
     own.change("parity.toml", "realistic = 1", "realistic = 2")
-
     own.parity("judge", str(dump), "--case", CASES[0]).check(
-        0,
-        f"has no values of realistic-1, so {CASES[0]} is judged on the other samples",
+        0, f"has no values of realistic-1, so {CASES[0]} is judged on the other samples"
     )
 
 
@@ -494,7 +463,6 @@ def test_a_dump_with_two_arrays_for_one_output_is_refused(traced, output, tmp_pa
     """The harness cannot know which of them is the output."""
     dump = folder_of(tmp_path, {"mine": 0 * output, "sample": output})
     (tmp_path / "names.toml").write_text('mine = "sample"\n')
-
     names = ("--names", str(tmp_path / "names.toml"))
     traced.parity("judge", str(dump), "--case", CASES[0], *names).check(
         2, "two arrays that are 'sample' of realistic-0, 'mine' and 'sample'"

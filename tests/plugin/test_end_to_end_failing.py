@@ -45,7 +45,6 @@ def show(misdrawn, name):
 
 def test_a_difference_is_1(misdrawn):
     _, ended = misdrawn
-
     ended.check(1, "9 failed, 7 passed")
     assert not ended.has("INTERNALERROR")
 
@@ -60,7 +59,6 @@ def test_each_ends_in_a_way_of_its_own(misdrawn):
 
 def test_the_line_tells_the_picture_and_who_brought_it(misdrawn):
     line = line_of(misdrawn[1], "scaled")
-
     assert line.startswith(" ✗ ")
     assert re.search(
         r"picture \d\d\.\d dB, off by [\d.]+ of 255 · the app's scaling_factor", line
@@ -71,7 +69,6 @@ def test_the_line_tells_the_picture_and_who_brought_it(misdrawn):
 def test_the_line_and_the_block_tell_the_step_at_which_it_parts(misdrawn):
     _, ended = misdrawn
     block = block_of(ended, "tight")
-
     assert f"first diverges at step 1 of {STEPS}" in line_of(ended, "tight")
     assert f"first diverges at step 1 of {STEPS}  (teacher-forced)" in block
     assert "allowed 0.000e+00" in block
@@ -81,7 +78,6 @@ def test_the_line_and_the_block_tell_the_step_at_which_it_parts(misdrawn):
 
 def test_the_block_of_a_picture_tells_where_it_is_off_most(misdrawn):
     block = block_of(misdrawn[1], "scaled")
-
     assert 'first diverges at "a seven in red ink on white paper"  (picture)' in block
     assert block.index(FACTOR) < block.index("at least 0.9999 asked")
     assert re.search(
@@ -92,7 +88,6 @@ def test_the_block_of_a_picture_tells_where_it_is_off_most(misdrawn):
 
 def test_another_schedule_is_said_with_the_setting_behind_it_and_nothing_else(misdrawn):
     block = block_of(misdrawn[1], "shifted")
-
     assert "the scheduler differs before any network runs" in block
     assert "timesteps [666, 333, 0], expected [667, 334, 1]" in block
     assert block.endswith(
@@ -103,13 +98,11 @@ def test_another_schedule_is_said_with_the_setting_behind_it_and_nothing_else(mi
 
 def test_a_reader_that_reads_something_else_is_told_by_both_readings(misdrawn):
     block = block_of(misdrawn[1], "misread")
-
     assert re.search(r"misread: read as '\d+', expected '\d+'", block)
 
 
 def test_a_reader_that_raises_is_named_with_its_picture(misdrawn):
     project, ended = misdrawn
-
     assert ended.has(
         f"run: reader '{project.path.name}/reader.py:fails' cannot read picture 0 "
         "('a seven in red ink on white paper'): ValueError: no digit in (16, 16, 3)"
@@ -125,7 +118,6 @@ def test_a_reader_that_raises_leaves_it_unknown(misdrawn):
 
 def test_a_known_gap_is_accepted_and_named(misdrawn):
     _, ended = misdrawn
-
     assert line_of(ended, "known").startswith(" ✓ ")
     assert ended.has(f"1 of them only by a known gap: {case('known')}")
     show(misdrawn, "known").check(0)
@@ -133,7 +125,6 @@ def test_a_known_gap_is_accepted_and_named(misdrawn):
 
 def test_a_known_gap_that_passes_is_an_error_with_its_line(misdrawn):
     project, ended = misdrawn
-
     assert ended.has(
         "gap says exceeds, and it passes; remove the gap "
         f"({project.path / 'known_gaps.toml'}:6)"
@@ -157,7 +148,6 @@ def test_the_markdown_summary_shows_pictures_that_are_off_and_lists_failures(mis
 
 def test_junit_tells_of_a_failing_picture(misdrawn):
     found = misdrawn[0].junit[f"{case('scaled')}/image"]
-
     assert found["parity.outcome"] == "exceeds"
     assert found["parity.picture"].endswith(FACTOR)
 
@@ -165,6 +155,5 @@ def test_junit_tells_of_a_failing_picture(misdrawn):
 @pytest.mark.parametrize("name", ["scaled", "misread"])
 def test_show_says_who_is_to_blame(misdrawn, name):
     ended = show(misdrawn, name).check(1)
-
     assert re.search(r"^ +100\.0% vae_decoder ", ended.text, re.MULTILINE)
     assert (", read " in ended.text) is (name == "misread")

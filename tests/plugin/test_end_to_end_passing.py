@@ -27,7 +27,6 @@ def probes_of(case, what):
 
 def test_agreement_is_0_and_a_line_tells_latents_and_picture(drawn):
     _, ended = drawn
-
     ended.check(0, "8 passed")
     (line,) = [line for line in ended.text.splitlines() if f"✓ {MNN}" in line]
     assert re.search(r"latents use \d+% of tolerance · picture \d+\.\d dB$", line)
@@ -36,7 +35,6 @@ def test_agreement_is_0_and_a_line_tells_latents_and_picture(drawn):
 def test_the_summary_counts_it_among_the_cases(drawn):
     project, ended = drawn
     (report,) = project.reports
-
     told = " 4 of 4 cases agree (weights drawn at random). Closest to their limit:"
     assert ended.parity[0] == told
     assert any(f"  {MNN}" in line and " of 3  " in line for line in ended.parity)
@@ -82,7 +80,6 @@ def test_the_picture_lies_in_the_run_folder(drawn):
 def test_the_markdown_summary_has_a_table_of_pipelines(drawn):
     (report,) = drawn[0].reports
     text = (report.parent / "summary.md").read_text()
-
     assert f"\n| {MNN} | within | within | " in text
     assert f"\n| {COMPONENT} | within | within | " in text
     assert "![" not in text
@@ -90,7 +87,6 @@ def test_the_markdown_summary_has_a_table_of_pipelines(drawn):
 
 def test_junit_tells_how_far_the_picture_is_off(drawn):
     told = drawn[0].junit
-
     assert re.fullmatch(r"picture \d+\.\d dB", told[f"{MNN}/image"]["parity.picture"])
     assert "parity.picture" not in told[f"{MNN}/latents"]
 
@@ -112,9 +108,7 @@ def test_show_of_a_pipeline_prints_curves_attribution_and_where_pictures_lie(sho
 
 def test_show_judges_the_run_by_another_tier_without_running(shown, drawn):
     before = drawn[0].reports[0].read_bytes()
-
     shown("--tier", "exact").check(1, f" ✗ {MNN}   first diverges at text_encoder")
-
     assert drawn[0].reports[0].read_bytes() == before
     assert len(drawn[0].reports) == 1
 
@@ -124,7 +118,6 @@ def test_show_judges_the_picture_by_a_bound_of_pictures(shown):
     ended = shown("--set", "psnr_db=500").check(
         1, " 2 of 4 cases agree (weights drawn at random)."
     )
-
     assert re.search(r"PSNR \d+\.\d dB, at least 500.0 asked", ended.text)
 
 

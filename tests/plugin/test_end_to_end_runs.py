@@ -37,9 +37,7 @@ def test_two_workers_come_to_the_same_verdicts(distributed):
 
 def test_two_workers_share_one_reference(distributed):
     _, _, store = distributed
-
-    kinds = [entry.kind for entry in Store(root=store).entries()]
-    assert kinds.count("drawing") == 1
+    assert [entry.kind for entry in Store(root=store).entries()].count("drawing") == 1
 
 
 def test_a_bound_of_pictures_is_set_on_the_command_line(drawing):
@@ -67,7 +65,6 @@ def test_a_missing_tolerance_of_mixtures_is_one_table_for_all(drawing):
     drawing.change(
         "parity.toml", "steps = 3", 'steps = 3\nmixed = ["pytorch", "onnxruntime/fp32"]'
     )
-
     drawing.parity("run").check(
         2, 'add latents = "standard" and image = "standard" under [mixed."*"].'
     )
@@ -86,6 +83,4 @@ def test_a_missing_tolerance_of_mixtures_is_one_table_for_all(drawing):
     ids=["may-lack", "required"],
 )
 def test_a_pipeline_whose_runtime_is_missing_is_2_and_says_so(tmp_path, options, said):
-    project = write_drawing(tmp_path)
-
-    project.pytest("-k", "text2img and mnn", *options).check(2, *said)
+    write_drawing(tmp_path).pytest("-k", "text2img and mnn", *options).check(2, *said)

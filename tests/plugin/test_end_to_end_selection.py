@@ -18,7 +18,6 @@ def project(tmp_path):
 
 def test_pytest_collects_latents_and_image_of_every_runtime(project):
     ids = collected(project.collect())
-
     assert [name for name in ids if name.startswith("text2img/")] == [
         f"{ONNXRUNTIME}/latents",
         f"{ONNXRUNTIME}/image",
@@ -31,14 +30,12 @@ def test_pytest_collects_latents_and_image_of_every_runtime(project):
 def test_k_and_an_option_select_a_pipeline(project):
     ids = collected(project.collect("-k", "text2img and mnn"))
     of_one = collected(project.collect("--parity-component=text2img"))
-
     assert ids == [f"{MNN}/latents", f"{MNN}/image"]
     assert {name.split("/")[0] for name in of_one} == {"text2img"}
 
 
 def test_e2e_lists_pipelines_and_no_component(project):
     ended = project.parity("run", "--e2e", "--list")
-
     assert (ended.code, ended.text.split()) == (0, [ONNXRUNTIME, MNN])
 
 
@@ -52,9 +49,7 @@ def test_e2e_runs_pipelines_alone(drawing):
 def test_e2e_without_a_pipeline_is_2_and_a_sentence(project):
     project.change("parity.toml", PIPELINES, "")
     project.change("parity.toml", '[component.text_encoder]\nattention = "eager"\n', "")
-
     ended = project.parity("run", "--e2e")
-
     assert ended.code == 2
     assert ended.text == (
         "parity: parity.toml has no end-to-end case; add [pipeline.text2img].\n"
@@ -64,7 +59,6 @@ def test_e2e_without_a_pipeline_is_2_and_a_sentence(project):
 
 def test_e2e_of_a_component_is_2_and_names_what_there_is(project):
     ended = project.parity("run", "--e2e", "vae_decoder")
-
     assert ended.code == 2
     assert ended.text == (
         "parity: parity.toml has no end-to-end case of that name; "
@@ -89,7 +83,6 @@ def test_a_bad_word_in_a_pipeline_is_2_and_a_line_of_the_file(project, run):
 
 def test_a_seat_that_is_not_tested_alone_takes_export_settings_only(project):
     project.change("parity.toml", 'attention = "eager"', "penultimate = true")
-
     project.parity("run").check(
         2, "there is no component 'text_encoder' here; list it in"
     )

@@ -82,9 +82,7 @@ def restored(ran, tmp_path):
 @pytest.mark.parametrize("call", CALLS)
 def test_a_command_ends_with_its_code_and_writes_its_files(call, restored, snapshot):
     before = contents(restored.path)
-
     ended = restored.parity(*call.split())
-
     assert "Traceback" not in ended.text
     files = written(before, contents(restored.path))
     assert [f"exit code {ended.code}", *sorted(files)] == snapshot

@@ -71,13 +71,11 @@ def page_of(project):
 )
 def test_it_says_where_it_diverges_what_was_tried_and_what_fixes_it(explained, words):
     _, ended = explained
-
     ended.check(0, words)
 
 
 def test_it_says_what_floors_are_and_what_the_setting_costs(explained):
     _, ended = explained
-
     text = " ".join(ended.text.split())  # it may stand on two lines
     assert text.count("floors (× PyTorch's own float32 rounding error)") == 1
     cost = next(line for line in ended.text.splitlines() if ", size " in line)
@@ -108,9 +106,7 @@ def test_the_page_of_a_run_of_another_build_does_not_show_it(explained, tmp_path
     assert project.parity("run", CASE, *STRICT).code == 1
     before = page_of(project)
     project.change("parity.toml", "seed = 1", "seed = 0")
-
-    ended = project.parity("explain", CASE, *STRICT).check(0)
-    assert not ended.has("shows this now")
+    assert not project.parity("explain", CASE, *STRICT).check(0).has("shows this now")
     assert page_of(project) == before
 
 
@@ -125,7 +121,6 @@ def test_a_case_that_agrees_is_not_explained(project):
 def test_where_no_setting_helps_it_says_so(project):
     """Nothing takes a sum in another order to the last bit of PyTorch's."""
     ended = project.parity("explain", "vae_decoder/mnn/fp32", "--tier", "exact")
-
     ended.check(0, "fixed by no setting that was tried")
     assert not ended.has("parity.toml")
 
@@ -164,18 +159,14 @@ def explained_with(project, monkeypatch, *right):
 
 def test_a_flag_without_which_the_converter_is_wrong_fixes_it(project, monkeypatch):
     ended = explained_with(project, monkeypatch, "--optimizeLevel=2")
-
     ended.check(0, "fixed by --optimizeLevel=2")
     assert not ended.has("nondeterministic")
 
 
-def test_a_flag_that_helps_only_as_conversion_is_nondeterministic_is_no_fix(
-    project, monkeypatch
-):
+def test_a_flag_that_helps_by_chance_is_no_fix(project, monkeypatch):
     """Any change of the command may bring a right file, a name in it too."""
     names = {f"--bizCode={'again'.ljust(length, '-')}" for length in (48, 112)}
     ended = explained_with(project, monkeypatch, "--optimizeLevel=2", *names)
-
     ended.check(0, "of 6 files converted again with the same flags 2 are right")
     assert not ended.has("fixed by --optimizeLevel=2")
 
@@ -197,7 +188,6 @@ def folder(passing, tmp_path_factory):
 
 def test_the_folder_shows_the_divergence_without_the_harness(folder):
     ended = run_repro(folder)
-
     assert ended.returncode == 1, ended.stderr
     assert "largest error " in ended.stdout
     assert " times the noise of float32" in ended.stdout
@@ -206,9 +196,7 @@ def test_the_folder_shows_the_divergence_without_the_harness(folder):
 
 
 def test_the_folder_holds_both_models_and_the_numbers(folder):
-    names = {path.name for path in folder.iterdir()}
-
-    assert names == {
+    assert {path.name for path in folder.iterdir()} == {
         *("exported.onnx", "model.mnn", "model.mnn.weight"),
         *("inputs.npz", "expected.npy", "repro.py", "repro.json"),
     }
@@ -220,7 +208,6 @@ def test_its_script_ends_with_nothing_once_the_two_agree(project, tmp_path):
         *("repro", "vae_decoder/onnxruntime/fp32", "--probe", "decoder.conv_out"),
         *("--out", str(tmp_path / "fine")),
     ).check(0, "within tolerance there")
-
     again = run_repro(tmp_path / "fine")
     assert again.returncode == 0, again.stdout + again.stderr
 
@@ -230,7 +217,6 @@ def test_a_folder_that_is_there_is_left_alone(project, folder):
     project.parity("repro", CASE, *STRICT, "--out", str(folder)).check(
         2, "is there already; give another with --out"
     )
-
     assert sorted(path.name for path in folder.iterdir()) == before
 
 
@@ -239,7 +225,6 @@ def test_a_value_that_is_not_there_is_refused_and_nothing_written(project, tmp_p
     project.parity("repro", CASE, "--probe", "nowhere", "--out", str(into)).check(
         2, "compares no value 'nowhere'; `parity show` lists them"
     )
-
     assert not into.exists()
 
 
@@ -254,7 +239,5 @@ def test_its_lines_of_a_kept_value_make_a_variant(quick):
     quick.add("parity.toml", KEPT)
     bounds = '[onnxruntime.fp16-fixed]\noutputs = "relaxed"\nlayers = "relaxed"\n'
     quick.add("tolerances.toml", bounds)
-
     quick.parity("run", "onnxruntime").check(0)
-
     assert "fp16-fixed" in {case.how for case in load_suite(quick.path).cases}

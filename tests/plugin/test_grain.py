@@ -183,7 +183,6 @@ def ran(project):
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_right_module_is_not_blamed_for_what_stands_before_it(ran, name):
     case = f"{name}/onnxruntime/given"
-
     ran.check(1, f"{case} first diverges between q, k, v (agree) and o (Linear)")
     assert not ran.has("local error"), ran.text
     assert not ran.has("weights"), ran.text
@@ -191,17 +190,12 @@ def test_a_right_module_is_not_blamed_for_what_stands_before_it(ran, name):
 
 def test_ranges_looks_at_the_values_between_modules_and_in_them(project):
     said = project.parity("ranges", "large")
-
     said.check(1, "norm (Pow)", "is beyond 65504", "--keep=/norm/Pow_output_0")
 
 
-def test_an_error_at_added_sizes_alone_has_a_place_and_says_from_which_size(
-    project, tmp_path
-):
+def test_an_error_at_added_sizes_alone_has_its_place_and_size(project, tmp_path):
     added = project.branch(tmp_path / "project")
     added.change("parity.toml", "more_sizes = false\n", "")
-
     ran = added.parity("run", "third")
-
     ran.check(1, "first diverges between q, k, v (agree) and o (Linear)")
     assert ran.has("only from batch 3 on"), ran.text

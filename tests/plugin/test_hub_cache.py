@@ -104,7 +104,6 @@ def suite(hub, store, tmp_path, monkeypatch):  # noqa: ARG001  # artifacts go th
 def test_a_suite_runs_from_the_cache_without_a_network(suite, told):
     project = suite(told)
     project.run(*PARITY, "run").check(0)
-
     assert set(project.outcomes.values()) == {"within"}
 
 
@@ -117,7 +116,6 @@ def test_a_suite_runs_from_the_cache_without_a_network(suite, told):
 )
 def test_without_it_the_refusal_has_the_next_command(suite, name, said):
     ended = suite(TEXT | {"name": name}).run(*PARITY, "run")
-
     ended.check(2, said, f"run `hf download org/{name}`")
     assert len(ended.text.strip().splitlines()) == 1
 

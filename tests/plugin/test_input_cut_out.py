@@ -58,14 +58,12 @@ def ran(tmp_path_factory):
 
 def test_the_whole_graph_passes_and_every_input_was_changed_alone(ran):
     whole, _ = ran
-
     assert whole.code == 0, whole.text
     assert "not changed alone" not in whole.text
 
 
 def test_a_guidance_that_is_a_constant_is_found_though_every_number_agrees(ran):
     _, cut = ran
-
     assert cut.code == 1, cut.text
     assert "folded/onnxruntime/given" in cut.text
     assert cut.has("input 'guidance' has no effect in the deployed file")

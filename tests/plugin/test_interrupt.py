@@ -44,9 +44,7 @@ def wait_for(started, store, pattern):
         pytest.param((*PARITY, "run"), signal.SIGTERM, id="command-term"),
     ],
 )
-def test_ctrl_c_while_exporting_leaves_nothing_unfinished(
-    quick, monkeypatch, command, number
-):
+def test_ctrl_c_in_an_export_leaves_nothing(quick, monkeypatch, command, number):
     store = quick.path / "cold-store"
     monkeypatch.setenv("PARITY_STORE", str(store))
     with begun(command, quick.path) as started:
@@ -177,14 +175,11 @@ def handles_signals(pid):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
 @pytest.mark.parametrize("command", ["run", "doctor", "verify"])
-def test_four_quick_ctrl_c_while_a_command_is_imported_end_it_with_a_word(
-    tmp_path, command
-):
+def test_four_quick_ctrl_c_while_importing_end_it_with_a_word(tmp_path, command):
     with in_a_terminal((*PARITY, command), tmp_path) as started:
         while not handles_signals(started.pid):
             time.sleep(0.001)
         text = four_times(started)
-
     assert text.startswith("parity: stopped")
     assert started.returncode == 2
 
@@ -218,7 +213,6 @@ def test_four_quick_ctrl_c_end_the_children_of_doctor(tmp_path):
         while not psutil.Process(started.pid).children():
             time.sleep(0.01)
         four_times(started)
-
     assert started.returncode == 2
 
 
@@ -229,7 +223,6 @@ def test_four_quick_ctrl_c_at_the_end_leave_a_whole_report_or_none(quick, after)
         while after not in started.stdout.readline():
             assert started.poll() is None
         four_times(started)
-
     assert started.returncode in {0, 2}
     for path in quick.reports:
         assert json.loads(path.read_text())["cases"]

@@ -50,8 +50,6 @@ def test_the_bits_that_a_file_really_stores_are_shown(ran):
     (layers,) = project.case("vae_decoder/mnn/rounded")["artifacts"]["mnn"]["meta"][
         "bits"
     ].items()
-
     shown = project.parity("show", "last", "vae_decoder/mnn/rounded")
-
     assert layers[0] == "8"
     assert shown.has(f"stores the weights of {layers[1]} layers in 8 bits"), shown.text

@@ -128,7 +128,6 @@ def test_no_file_of_the_store_names_the_home_or_its_user(own):
 def test_no_file_of_a_bundle_does(own):
     into = own.path / "bundle"
     own.parity("bundle", "onnxruntime", "--out", str(into))
-
     assert own.told_in(into) == []
 
 
@@ -137,20 +136,17 @@ def test_no_file_for_a_bug_report_does(own, runtime):
     into = own.path / f"repro-{runtime}"
     case = f"net/{runtime}/fp32"
     own.parity("repro", case, "--probe", "part.linear", "--out", str(into))
-
     assert own.told_in(into) == []
 
 
 @pytest.mark.parametrize("own", ["dynamo"], indirect=True)
 def test_a_module_is_named_from_its_folder(own):
     (probes,) = own.store.glob("v*/onnx/*/*/probes.json")
-
     assert '"inside/part.py:10"' in probes.read_text()
 
 
 def test_whoever_needs_the_paths_keeps_them(tmp_path):
     made = Own(tmp_path, "dynamo", "export.keep_paths = true\n")
     made.parity("run", "onnxruntime")
-
     (graph,) = made.store.glob("v*/onnx/*/*/model.onnx")
     assert str(made.path / "inside" / "part.py").encode() in graph.read_bytes()

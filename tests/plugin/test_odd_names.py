@@ -51,7 +51,6 @@ def ran(tmp_path_factory):
 
 def test_every_name_is_drawn_run_and_compared(ran):
     project, _, ended = ran
-
     ended.check(0, "2 of 2 cases agree")
     (folder,) = project.path.glob("reports/runs/*")
     records = load_report(folder, str(folder)).records.values()
@@ -62,7 +61,6 @@ def test_every_name_is_drawn_run_and_compared(ran):
 def test_nothing_is_written_outside_of_the_project(ran):
     project, _, _ = ran
     above = project.path.parents[1]
-
     assert [path.name for path in above.iterdir()] == ["one"]
     assert [path.name for path in (above / "one").iterdir()] == ["two"]
     names = {path.name for path in project.path.iterdir()}
@@ -74,13 +72,11 @@ def test_onnx_runtime_takes_a_name_with_a_nul(tmp_path):
     save(tmp_path / "models" / "model.onnx", [ODD_NAMES[MNN_LOSES]])
     project.parity("init", "models", "--into", "suite").check(0)
     suite = ("--suite", "suite", "--store", "store")
-
     project.parity("run", "onnxruntime", *suite).check(0, "1 of 1 case agrees")
 
 
 def test_the_ranges_of_values_with_such_names_are_said(ran):
     project, suite, _ = ran
-
     project.parity("ranges", *suite).check(0, "float16 holds every value")
 
 
@@ -103,5 +99,4 @@ def test_a_script_for_a_bug_report_has_no_name_in_its_code(ran, tmp_path, key):
     assert {path.name for path in into.iterdir()} == {
         *("model.onnx", "inputs.npz", "expected.npy", "repro.py", "repro.json")
     }
-    script = (into / "repro.py").read_text(encoding="utf-8")
-    assert script == repro_of("onnxruntime")
+    assert (into / "repro.py").read_text(encoding="utf-8") == repro_of("onnxruntime")

@@ -31,7 +31,6 @@ def test_a_word_that_makes_no_sense_is_a_usage_error(quick, option, says):
     quick.collect(f"--parity-{option}").check(
         4, f"--parity-{option.partition('=')[0]}: {says}"
     )
-
     assert not (quick.path / "reports").exists()
 
 
@@ -46,7 +45,6 @@ def test_a_word_that_makes_no_sense_is_a_usage_error(quick, option, says):
 )
 def test_only_what_is_named_is_collected(project, option, collected, left_out):
     ended = project.collect(f"--parity-{option}")
-
     assert ended.has(collected)
     assert not ended.has(left_out)
 
@@ -57,16 +55,13 @@ def test_a_backend_that_the_suite_has_but_k_leaves_out_is_no_usage_error(project
 
 def test_other_tests_are_not_left_out(quick):
     (quick.path / "test_other.py").write_text("def test_other():\n    pass\n")
-
     ended = quick.run(*PYTEST, "--co", "-q", "--parity-component=vae_decoder")
-
     assert ended.has("3 tests collected")
 
 
 def test_every_option_is_explained_in_one_line(quick):
     ended = quick.run(*PYTEST, "--help")
     lines = ended.text.splitlines()
-
     options = [line for line in lines if line.startswith("  --parity-")]
     assert len(options) == 14
     assert all(len(line) < 100 for line in options)
@@ -85,7 +80,6 @@ def test_a_tighter_bound_or_tier_is_the_one_that_counts(quick, option, says):
 
 def test_a_looser_tier_turns_a_difference_into_agreement(quick):
     quick.tighten("[onnxruntime.fp32]")
-
     quick.pytest("--parity-tier=standard", "--parity-jobs=1", "-k", "outputs").check(0)
 
 
@@ -93,7 +87,6 @@ def test_a_program_that_fails_is_2_and_says_so(project):
     program = project.path / "MNNConvert"
     program.write_text("#!/bin/sh\necho it is broken >&2\nexit 3\n")
     program.chmod(0o755)
-
     project.pytest(
         "--parity-backend=mnn", f"--parity-mnn-convert={program}", "-k", "fp32"
     ).check(2, "vae_decoder/mnn/fp32   convert", "it is broken")
@@ -107,7 +100,6 @@ def test_a_missing_runtime_is_skipped_with_its_reason(project):
         "1 of 1 case agrees",
         "1 case skipped: mnn is not installed (pip install MNN)",
     )
-
     assert project.outcomes["vae_decoder/mnn/fp32/outputs"] == "unavailable"
 
 
@@ -125,7 +117,6 @@ def test_a_missing_runtime_that_is_required_fails(project):
 
 def test_reports_go_where_the_option_says(quick):
     assert quick.pytest("-k", "outputs", "--parity-runs=elsewhere").code == 0
-
     assert len(list(quick.path.glob("elsewhere/*/report.json"))) == 1
     assert not (quick.path / "reports").exists()
 
@@ -150,16 +141,13 @@ def test_keys_name_folders_from_the_root(quick, store):
 def test_a_store_elsewhere_does_not_move_the_reports(quick, store):
     # Of two words pytest takes the second for a path of tests, and looks for its root.
     quick.pytest("-k", "outputs", "--parity-store", str(store)).check(0)
-
     assert len(quick.reports) == 1
 
 
 @pytest.mark.parametrize("option", ["runs", "store"])
 def test_a_folder_that_cannot_be_written_is_a_sentence(quick, option):
     (quick.path / "file").write_text("")
-
     ended = quick.pytest(f"--parity-{option}=file/below")
-
     ended.check(2, "file")
     assert not ended.has("INTERNALERROR")
 

@@ -68,9 +68,7 @@ def test_the_page_of_a_pipeline_shows_its_pictures_and_its_steps(drawn):
 
 def test_a_page_is_written_again_under_another_tier(failing, tmp_path):
     out = tmp_path / "again.html"
-
     ended = failing[0].parity("report", "--tier", "quantized", "--out", str(out))
-
     assert (ended.code, ended.text.strip()) == (0, str(out))
     assert "<h1>Agrees; not compared with a release</h1>" in out.read_text()
 
@@ -78,9 +76,7 @@ def test_a_page_is_written_again_under_another_tier(failing, tmp_path):
 def test_a_page_goes_beside_its_report(failing, tmp_path):
     project, _ = failing
     shutil.copy(*project.reports, tmp_path)
-
     assert project.parity("report", str(tmp_path)).code == 0
-
     assert "<h1>Do not ship</h1>" in (tmp_path / "report.html").read_text()
 
 

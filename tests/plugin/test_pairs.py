@@ -99,7 +99,6 @@ def of(drawn, name):
 
 def test_a_right_build_ships_before_every_pair_is_drawn(drawn):
     record, verdict = of(drawn, "right")
-
     assert verdict["outcome"] == "within", drawn[1].text
     assert verdict["reason"].startswith("SHIP after ")
     assert 17 <= len(record["pipeline"][PAIRS]["seeds"]) < SEEDS
@@ -118,7 +117,6 @@ def test_a_right_build_ships_before_every_pair_is_drawn(drawn):
 def test_another_scaling_factor_does_not_ship_after_few_pictures(drawn, name, said):
     record, verdict = of(drawn, name)
     found = record["pipeline"][PAIRS]
-
     assert verdict["outcome"] == "worse"
     assert "DO NOT SHIP" in verdict["reason"]
     assert said in verdict["reason"]
@@ -131,7 +129,6 @@ def test_the_worst_pairs_are_kept_as_pictures_and_shown(drawn):
     (run,) = drawn[0].path.glob("reports/runs/*")
     page = (run / "report.html").read_text()
     found = record["pipeline"][PAIRS]
-
     assert found["pictures"]
     for path, index in zip(found["pictures"], found["worst"], strict=True):
         assert (run / path).is_file()
@@ -162,9 +159,7 @@ def test_the_worst_pair_is_drawn_again_by_its_prompt_and_seed_alone(drawn, tmp_p
 
 def test_a_card_has_the_verdict_on_pairs(drawn):
     project, _ = drawn
-
     assert project.parity("card").code == 0
-
     text = (project.path / "card" / "card.md").read_text()
     assert re.search(r"`right/.*` \| SHIP after \d+ pictures · picture .* dB", text)
 
@@ -174,9 +169,7 @@ def test_a_base_install_reads_a_run_with_pairs(drawn, command):
     project, _ = drawn
     why = "--why=to compare with", "--who=A. Reviewer"
     assert project.parity("baseline", "accept", *why).code == 0
-
     ended = parity_without(project, MAKING, command)
-
     assert ended.code == project.parity(command).code, ended.text
     assert "which is not installed" not in ended.text
 
@@ -203,7 +196,6 @@ def test_a_case_shows_every_claim_with_its_interval_and_what_it_would_have_seen(
 )
 def test_what_cannot_be_measured_is_one_sentence_and_2(drawn, tmp_path, name, said):
     record, verdict = of(drawn, name)
-
     assert verdict["outcome"] == "run"
     assert said in record["failure"]["message"]
     assert "\n" not in record["failure"]["message"]

@@ -27,9 +27,7 @@ def pytest_timeout_cancel_timer(item):
 
 def test_the_line_of_a_failure_keeps_its_reason_in_80_columns(quick):
     bound = "--parity-set=floors=0.001"
-
     ended = quick.run("env", "-u", "CI", "COLUMNS=80", *PYTEST, "-k", "outputs", bound)
-
     (line,) = (one for one in ended.text.splitlines() if one.startswith("FAILED"))
     assert "first diverges at " in line
     assert "allowed" in line
@@ -37,7 +35,5 @@ def test_the_line_of_a_failure_keeps_its_reason_in_80_columns(quick):
 
 def test_the_timer_of_pytest_timeout_is_taken_back_where_a_case_is_waited_for(quick):
     (quick.path / "conftest.py").write_text(TIMER)
-
     quick.run(*PYTEST).check(0)
-
     assert "vae_decoder/onnxruntime" in (quick.path / "taken-back").read_text()

@@ -45,7 +45,6 @@ def bits(project):
 
 def test_a_plan_says_what_it_gained_and_how_well_errors_add_up(planned):
     _, ended = planned
-
     ended.check(
         0,
         "The sum of the layers' single squared errors is",
@@ -82,9 +81,7 @@ def sizes(project):
 
 def test_the_plan_runs_within_its_tolerances_and_is_smaller_than_int8(planned):
     project, _ = planned
-
     project.parity("run", "mnn/planned", "mnn/int8-weights").check(0)
-
     size = sizes(project)
     assert size["planned"] < size["int8-weights"]
 
@@ -106,7 +103,6 @@ def test_the_page_of_a_plan_opens_with_its_chart_and_every_layer(planned):
 def test_the_front_of_a_plan_goes_from_small_files_to_small_errors(planned):
     path = planned[0].path / "reports/plans/mnn/vae_decoder-planned.json"
     front = json.loads(path.read_text())["front"]
-
     usages = [one["usage"] for one in front]
     assert len(front) > 2
     assert front == sorted(front, key=lambda one: one["size_bytes"])
@@ -115,10 +111,8 @@ def test_the_front_of_a_plan_goes_from_small_files_to_small_errors(planned):
 
 def test_a_layer_is_explained_by_its_module_and_by_its_operator(planned):
     project, _ = planned
-
     by_module = project.parity("plan", "vae_decoder", "--explain", "decoder.conv_in")
     by_operator = project.parity("plan", "vae_decoder", "--explain", "conv2d_1")
-
     assert by_module.code == 0, by_module.text
     assert by_module.text == by_operator.text
     assert by_module.has("this layer alone would use")
@@ -159,13 +153,11 @@ def in_pictures(drawn, tmp_path_factory):
 
 def test_layers_alone_are_measured_on_the_few_pictures_that_move_most(in_pictures):
     _, ended = in_pictures
-
     assert ended.has(f"over {FEW} values of image of text2img"), ended.text
 
 
 def test_a_plan_within_a_bound_of_pictures_writes_that_bound(in_pictures):
     project, ended = in_pictures
-
     assert ended.code == 0, ended.text
     tolerances = tomllib.loads((project.path / "tolerances.toml").read_text())
     assert tolerances["mnn"]["seen"]["image"] == {"psnr_db": 45.0, "ssim": 0.9}
@@ -187,9 +179,7 @@ def test_a_plan_within_a_bound_of_latents_names_the_step_that_it_moves_most(in_l
 
 def test_the_search_knows_what_a_role_gives_the_first_step(in_latents):
     embeddings = 1
-
     words = f"over {STEPS + embeddings} values of latents of text2img"
-
     assert in_latents.has(words), in_latents.text
 
 
@@ -198,18 +188,14 @@ def test_a_plan_within_a_bound_of_pictures_has_the_pipelines_batch(tmp_path):
     project.only_onnxruntime()
     project.change("parity.toml", '["vae_decoder"]', '["unet"]')
     suite = load_suite(project.path)
-
     place = place_of(suite, None, "unet", "onnxruntime", what="image")
-
     assert {dict(one.shapes)["batch"] for one in place.case.samples} == {2}
 
 
 def test_a_search_draws_the_suites_own_samples_in_the_first_size():
     suite = load_suite(FIXTURES / "sd15")
-
     place = place_of(suite, None, "unet", "mnn", what="outputs")
     first, *_ = place.case.samples
-
     ids = [sample.id for sample in place.searched.samples]
     assert ids == ["realistic-0", "realistic-1", "realistic-2"]
     assert {sample.shapes for sample in place.searched.samples} == {first.shapes}
@@ -242,7 +228,6 @@ def test_the_few_inputs_are_those_that_use_most_of_their_limits(tmp_path):
 )
 def test_a_bound_that_is_too_tight_is_refused(project, sqnr_db, said):
     bounded(project, f"outputs = {{ sqnr_db = {sqnr_db} }}\nwhy = 'tight'")
-
     with unchanged(project.path):
         project.parity(*PLAN, "--within", "outputs").check(2, said)
 
@@ -277,34 +262,27 @@ def in_onnxruntime(store, tmp_path_factory):  # noqa: ARG001  # which it fills
 
 def test_onnxruntime_gets_a_plan_of_integers_and_float16(in_onnxruntime):
     _, ended = in_onnxruntime
-
     ended.check(0, "in 8 bits", "in float16, of 15 layers")
 
 
 def test_the_last_check_has_all_samples_of_the_suite(in_onnxruntime):
     drawn, beyond_the_search = 2, 1
-
     words = f"On {drawn + beyond_the_search} inputs that the search did not see"
-
     assert in_onnxruntime[1].has(words), in_onnxruntime[1].text
 
 
 def test_the_plan_names_layers_as_a_variant_by_hand_does(in_onnxruntime):
     project, _ = in_onnxruntime
-
     text = (project.path / "parity.toml").read_text()
     table = tomllib.loads(text)["variant"]["onnxruntime"]["planned"]
     (flag,) = table.pop("flags")
-
     assert flag.startswith("--half=")
     assert table == {"from": "int8-weights", "components": ["vae_decoder"]}
 
 
 def test_the_plan_for_onnxruntime_runs_and_is_smaller_than_int8(in_onnxruntime):
     project, _ = in_onnxruntime
-
     project.parity("run", "onnxruntime/planned", "onnxruntime/int8-weights").check(0)
-
     size = sizes(project)
     assert size["planned"] < size["int8-weights"]
 
@@ -312,7 +290,6 @@ def test_the_plan_for_onnxruntime_runs_and_is_smaller_than_int8(in_onnxruntime):
 def test_a_layer_of_the_plan_for_onnxruntime_is_explained(in_onnxruntime):
     project, _ = in_onnxruntime
     value = "decoder.mid_block.attentions.0.to_out.0"
-
     project.parity("plan", "vae_decoder", "--explain", value).check(
         0, "is stored in float16", "In 8 bits in place of float16 it would be"
     )

@@ -83,6 +83,5 @@ REFUSED = {
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_cannot_be_planned_is_refused_in_a_sentence(suites, what):
     suite, options, words = REFUSED[what]
-
     with unchanged(suites[suite]):
         called(suites[suite], "plan", *options).check(2, words)

@@ -27,7 +27,6 @@ def test_a_plan_is_faster_than_float32_and_keeps_what_bears_no_rounding(wide):
         "2 layers in 8 bits, 1 layer in float32, of 3 layers.",
         "layers in 8 bits as DynamicQuantizeMatMul, in float32 as Gemm",
     )
-
     explained = called(wide, "plan", "wide", "--explain", "blocks.1")
     assert explained.has("In 8 bits in place of float32 it would be")
     assert explained.has("ms faster and use")
@@ -37,9 +36,7 @@ def test_a_plan_is_faster_than_float32_and_keeps_what_bears_no_rounding(wide):
 def test_a_plan_that_the_runtime_widens_again_is_refused_or_said_so(wide, tmp_path):
     wide = shutil.copytree(wide, tmp_path / "suite")
     before = files_in(wide)
-
     ended = called(wide, *FAST, "--backend", "mnn")
-
     if ended.code == 0:  # A machine may time equal arithmetic differently each time.
         assert ended.has("These are the same operators"), ended.text
         return
@@ -60,15 +57,12 @@ def changed(wide, folder, told, more=""):
 def test_a_target_that_is_not_timed_is_named(wide, tmp_path, capsys):
     phone = '[target.phone]\ncommand = ["a-phone"]\n'
     suite, case = changed(wide, tmp_path, 'targets = ["here", "phone"]', phone)
-
     with _bench(SimpleNamespace(store=None), suite, case):
         said = capsys.readouterr().err
-
     assert "timed on this machine alone, and not on phone" in said
 
 
 def test_a_plan_for_another_device_than_the_processor_has_no_times(wide, tmp_path):
     suite, case = changed(wide, tmp_path, 'device = "opencl"')
-
     with pytest.raises(SuiteError, match="runs on opencl, and times of single"):
         _bench(SimpleNamespace(store=None), suite, case)

@@ -94,13 +94,9 @@ def test_the_plugin_of_the_page_adds_a_command_a_check_and_a_section(project, in
         (BROKEN.format("sections=('builtins:abs',)"), 0, ""),
     ],
 )
-def test_a_plugin_that_fails_is_said_and_stops_nothing(
-    quick, install, declared, code, words
-):
+def test_a_plugin_that_fails_stops_nothing(quick, install, declared, code, words):
     install({"size_budget/__init__.py": declared})
-
     ended = quick.run(*PARITY, "run")
-
     ended.check(code, words)
     assert "Traceback" not in ended.text
     assert len(quick.reports) == 1
@@ -109,16 +105,13 @@ def test_a_plugin_that_fails_is_said_and_stops_nothing(
 def test_a_command_of_the_harness_is_not_replaced(quick, install):
     declared = BROKEN.format("commands=('size_budget.own:run',)")
     install({"size_budget/__init__.py": declared, "size_budget/own.py": RUN})
-
     says = "plug-in 'size-budget': there is a command 'run' already."
     quick.run(*PARITY, "run", "--list").check(0, says)
 
 
 def test_a_section_that_fails_has_its_reason_in_its_place(quick, install):
     install({"size_budget/__init__.py": BROKEN.format("sections=('builtins:abs',)")})
-
     quick.run(*PARITY, "run").check(0)
-
     (report,) = quick.reports
     page = report.with_name("report.html").read_text(encoding="utf-8")
     assert "bad operand type for abs()" in page

@@ -86,7 +86,6 @@ def size_of(folder):
 
 def check_differs(folder, other="onnxruntime"):
     ended = run(folder, other)
-
     assert ended.returncode == 1, ended.stderr
     assert "times the noise of float32" in ended.stdout
 
@@ -95,7 +94,6 @@ def check_nothing_is_in(post, arrays):
     """Look for the bytes of arrays in every file of a folder."""
     kept = b"".join(file.read_bytes() for file in post.iterdir())
     users = [one.tobytes() for one in arrays]
-
     assert any(len(one) >= FEW_BYTES for one in users)
     for one in users:
         for at in range(0, len(one) - FEW_BYTES + 1, 4):
@@ -121,7 +119,6 @@ def test_the_script_shows_the_divergence_with_the_runtime_alone(both):
 
 def test_the_folder_is_small_and_has_the_text_to_post(both):
     _, post, ended = both
-
     assert size_of(post) < 50_000
     assert ended.has(f"{post / 'issue.md'} is the text to post")
     text = (post / "issue.md").read_text()
@@ -135,7 +132,6 @@ def test_no_bytes_of_weights_or_inputs_are_in_it(both):
     model = onnx.load(own / "exported.onnx")
     users = [numpy_helper.to_array(one) for one in model.graph.initializer]
     users += [np.load(own / "expected.npy"), *np.load(own / "inputs.npz").values()]
-
     check_nothing_is_in(post, [one for one in users if one.dtype.kind == "f"])
 
 
@@ -151,9 +147,7 @@ def test_no_names_of_the_checkpoint_are_in_it(both):
 
 
 def test_a_script_has_forty_five_lines_at_most(both):
-    lines = (both[1] / "repro.py").read_text().splitlines()
-
-    assert len(lines) <= MOST_LINES
+    assert len((both[1] / "repro.py").read_text().splitlines()) <= MOST_LINES
 
 
 def test_no_prompt_is_in_it(project, tmp_path):
@@ -173,9 +167,7 @@ def test_no_prompt_is_in_it(project, tmp_path):
     check_no_names_are_in(post)
 
 
-def test_a_variant_that_keeps_values_can_be_posted_without_their_names(
-    project, tmp_path
-):
+def test_a_variant_that_keeps_values_is_posted_without_names(project, tmp_path):
     project.change("parity.toml", '= ["fp32"]', '= ["fp32", "half"]')
     table = '[variant.onnxruntime.half]\nfrom = "fp16"\nflags = ["--keep=silu,Mul"]\n'
     project.add("parity.toml", table)
@@ -210,7 +202,6 @@ def test_what_agrees_alone_has_nothing_to_post(project, tmp_path):
         *("repro", "vae_decoder/onnxruntime/fp32", "--probe", "decoder.conv_out"),
         *("--post", "--out", str(into)),
     ).check(2, "agree when they run alone, so there is no small model to post")
-
     assert not into.exists()
 
 
@@ -224,14 +215,11 @@ def test_what_agrees_alone_has_nothing_to_post(project, tmp_path):
     ],
     ids=["wrong fusion", "Winograd", "float16", "four bits"],
 )
-def test_findings_on_digits_need_no_weights_of_digits(
-    project, tmp_path, case, words, operator
-):
+def test_findings_on_digits_need_no_weights(project, tmp_path, case, words, operator):
     into = tmp_path / "post"
     project.parity(
         "repro", case, *words, "--suite", str(DIGITS), "--post", "--out", str(into)
     ).check(0)
-
     assert size_of(into) < 50_000
     assert operator in (into / "issue.md").read_text()
     check_differs(into, "MNN" if "onnxruntime" in case else "onnxruntime")
@@ -293,6 +281,5 @@ def broken_version(store):
 def test_versions_that_are_installed_are_in_the_text(project, tmp_path, broken_version):
     into = tmp_path / "post"
     project.parity("repro", CASE, *STRICT, "--post", "--out", str(into)).check(0)
-
     row = f"| {broken_version} | ModuleNotFoundError: No module named "
     assert row in (into / "issue.md").read_text()

@@ -99,9 +99,7 @@ def test_two_nodes_measure_the_same_and_export_once(passing, cluster, shared, tm
     assert project.parity("show", "last", "vae_decoder/onnxruntime/fp32").has("ran on")
 
 
-def test_two_nodes_that_share_a_bucket_do_what_one_machine_does(
-    passing, server, cluster, tmp_path
-):
+def test_two_nodes_and_a_bucket_do_what_one_does(passing, server, cluster, tmp_path):
     """The server answers nobody for ten seconds meanwhile: waited for, and said."""
     project = passing[0].branch(tmp_path / "there")
     stores = "node-*/parity-harness/shared/*/v1"
@@ -134,14 +132,11 @@ def test_versions_are_tried_on_two_nodes(passing, cluster, shared, tmp_path):
     asked = ("versions", "vae_decoder/mnn/fp32", "--from", "3.5.0")
     there = project.run(*PARITY, *asked, "--on", "ray", "--store", shared)
     here = project.run(*PARITY, *asked)
-
     assert (there.code, here.code) == (0, 0), there.text
     assert there.text.partition("page")[0] == here.text.partition("page")[0]
 
 
-def test_a_node_draws_the_same_pairs_and_hands_their_pictures_over(
-    drawing, cluster, shared, tmp_path
-):
+def test_a_node_draws_the_same_pairs_and_pictures(drawing, cluster, shared, tmp_path):
     del cluster
     pairs = "seeds = 20\nattribution = false\nmargin = { psnr = 60 }\nsteps ="
     drawing.change("parity.toml", "steps =", pairs)
@@ -156,9 +151,7 @@ def test_a_node_draws_the_same_pairs_and_hands_their_pictures_over(
     assert all((run / path).is_file() for path in found["pictures"])
 
 
-def test_a_node_times_a_whole_component_and_the_record_names_it(
-    drawing, cluster, shared
-):
+def test_a_node_that_times_a_component_is_in_the_record(drawing, cluster, shared):
     del cluster
     asked = ("bench", *SUBJECTS, "--rounds", "2", "--on", "ray", "--store", shared)
 
@@ -208,7 +201,6 @@ def beside(tasks):
 @pytest.mark.parametrize("cluster", [(2,)], indirect=True, ids=["one-node"])
 def test_a_task_that_must_be_alone_shares_its_node_with_none():
     found = beside([Sleeps(alone=at % 2 == 0) for at in range(4)])
-
     assert [one for one, _ in found if one.alone] == []
 
 
@@ -223,7 +215,6 @@ def test_tasks_that_do_not_fit_together_wait(large, cluster):
     """Two want more than the node has; a small one has room beside each of them."""
     del cluster
     found = beside([Sleeps(takes=large), Sleeps(takes=large), Sleeps()])
-
     assert found
     assert [one for one, two in found if one.takes == two.takes] == []
 
@@ -303,16 +294,13 @@ def test_pytest_runs_two_suites_on_two_nodes(passing, shared, tmp_path):
     assert all(case["node"] for case in project.report["cases"])
 
 
-def test_a_tuning_on_two_nodes_leaves_no_drawn_reference_in_the_shared_store(
-    drawing, cluster, shared
-):
+def test_a_tuning_on_two_nodes_shares_no_drawn_reference(drawing, cluster, shared):
     del cluster
     effort = ("--samples", "3", "--layers", "3", "--seeds", "3", "--on", "ray")
 
     def tuned(seed):
         words = (*SUBJECTS, *effort, "--store", shared, "--seed", str(seed))
-        ended = drawing.run(*PARITY, "tune", *words).check(0)
-        return ended, sorted(entries(shared))
+        return drawing.run(*PARITY, "tune", *words).check(0), sorted(entries(shared))
 
     _, before = tuned(1)
     ended, after = tuned(2)
@@ -396,9 +384,7 @@ def until(is_so, limit_s):
         ),
     ],
 )
-def test_ctrl_c_ends_tasks_everywhere_and_reports_what_ended(
-    drawing, shared, command, ended, words
-):
+def test_ctrl_c_ends_tasks_and_is_reported(drawing, shared, command, ended, words):
     """The component ends in seconds; its pipeline would take many minutes."""
     end_kept()  # `hosts` would find those that this process keeps
     drawing.change("parity.toml", f"steps = {STEPS}", MANY_PAIRS)
@@ -455,23 +441,17 @@ if b"specific-server" in Path("/proc/self/cmdline").read_bytes():
 """
 
 
-def test_a_server_of_ray_that_ends_as_it_starts_is_asked_for_again(
-    request, tmp_path, monkeypatch
-):
+def test_a_server_of_ray_that_ends_is_asked_for_again(request, tmp_path, monkeypatch):
     mark, folder = tmp_path / "mark", tmp_path / "site"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(ENDS_ONCE.format(mark=str(mark)))
     monkeypatch.setenv("PYTHONPATH", str(folder))
-    cluster = request.getfixturevalue("cluster")
-
-    RayExecutor(cluster.url).shutdown()
-
+    RayExecutor(request.getfixturevalue("cluster").url).shutdown()
     assert mark.exists()
 
 
 def test_no_cluster_at_an_address_is_one_sentence(project):
     ended = project.run(*PARITY, "run", "--on", "ray://127.0.0.1:9")
-
     ended.check(2, "no Ray cluster can be used at ray://127.0.0.1:9: ")
     assert not ended.has("requires pip package")
     assert not ended.has("Traceback")

@@ -52,8 +52,7 @@ def other_weight(path):
 
 
 def other_values(path):
-    values = np.fromfile(path, np.float32)
-    (values * np.float32(1.01)).tofile(path)
+    (np.fromfile(path, np.float32) * np.float32(1.01)).tofile(path)
 
 
 def other_floors(path):
@@ -77,7 +76,6 @@ CHANGES = {
 
 def test_a_sound_store_agrees_with_the_checkpoint(project):
     ended = project.parity("store", "verify", "--store", "store", "--remake", "9")
-
     ended.check(0, "3 entries made anew; 0 differ", "graph, weights and probes are")
     assert ended.text.count("✓") == 3
     assert len(re.findall("equal to the bit", ended.text)) == 2

@@ -35,13 +35,11 @@ def validator(schema):
 
 def test_the_schema_is_one_and_of_the_version_that_is_written(schema):
     jsonschema.Draft202012Validator.check_schema(schema)
-
     assert schema["properties"]["schema"]["const"] == SCHEMA
 
 
 def test_a_report_is_what_its_schema_says(schema, told):
     errors = list(validator(schema).iter_errors(told))
-
     assert [f"{error.json_path}: {error.message[:200]}" for error in errors] == []
 
 
@@ -91,5 +89,4 @@ def test_a_report_with_times_is_what_its_schema_says(schema, told):
 def test_a_damaged_report_is_refused(schema, told, damage):
     data = deepcopy(told)
     damage(data)
-
     assert not validator(schema).is_valid(data)

@@ -2,12 +2,7 @@
 
 import pytest
 
-from tests.plugin.drawing import (
-    ONNXRUNTIME,
-    WRONG,
-    pipeline,
-    write_drawing,
-)
+from tests.plugin.drawing import ONNXRUNTIME, WRONG, pipeline, write_drawing
 from tests.plugin.project import MAKING, parity_without, write_project
 
 INT8 = "vae_decoder/mnn/int8-weights"
@@ -42,7 +37,6 @@ def own_of(project, case=INT8, what="outputs"):
 def test_the_case_passes_exactly_where_it_is_no_worse_than_the_model(ran):
     project, ended = ran
     times = own_of(project)
-
     ended.check(
         0 if times <= 1 else 1, f"off by {times:.3g} × the model's own bfloat16"
     )
@@ -51,7 +45,6 @@ def test_the_case_passes_exactly_where_it_is_no_worse_than_the_model(ran):
 def test_the_page_says_it_too(ran):
     (page,) = ran[0].path.glob("reports/runs/*/report.html")
     times = own_of(ran[0])
-
     assert (
         f"outputs off by {times:.3g} × the model&#39;s own bfloat16" in page.read_text()
     )
@@ -89,7 +82,6 @@ def drawn(tmp_path_factory):
 def test_a_picture_may_be_as_far_off_as_the_models_own(drawn):
     project, ended = drawn
     scaled = "scaled/onnxruntime/fp32"
-
     assert own_of(project, ONNXRUNTIME, "image") < 1, ended.text
     assert project.outcomes[f"{ONNXRUNTIME}/image"] == "within"
     assert own_of(project, scaled, "image") > 1

@@ -67,7 +67,6 @@ def test_what_one_machine_makes_another_fetches(machine, url):
     machine("second")
     store = Store(root=located(url))
     fetched = store.make("onnx", KEY, refuse)
-
     assert fetched.path != made.path
     assert fetched.meta == made.meta
     assert fetched.file("model.onnx").read_bytes() == b"weights" * 1000
@@ -79,7 +78,6 @@ def test_a_second_look_needs_no_server(url):
     Store(root=located(url)).make("onnx", KEY, built)
     root = located(url)
     shutil.rmtree(url.removeprefix("file://"))
-
     assert Store(root=root).find("onnx", KEY) is not None
 
 
@@ -95,9 +93,7 @@ def test_a_second_look_needs_no_server(url):
 def test_another_signature_keeps_the_cache_and_is_the_one_in_use(first, second):
     root = located(first)
     Store(root=root).make("onnx", KEY, built)
-
     again = located(second)
-
     assert again == root
     assert Store(root=again).shared == Shared(url=second)
     assert Store(root=again).find("onnx", KEY) is not None
@@ -109,15 +105,12 @@ def test_another_signature_keeps_the_cache_and_is_the_one_in_use(first, second):
 )
 def test_another_place_has_another_cache(other, tmp_path):
     other = other.replace("file://", f"file://{tmp_path}/")
-
     assert located(other) != located("memory://box/a?sig=1")
 
 
 @pytest.mark.usefixtures("machine")
 def test_a_worker_knows_the_shared_store_by_the_folder_alone(url):
-    root = located(url)
-
-    assert Store(root=root).shared == Shared(url=url)
+    assert Store(root=located(url)).shared == Shared(url=url)
 
 
 @pytest.mark.usefixtures("machine")
@@ -165,10 +158,8 @@ def test_nothing_is_put_into_a_store_that_may_only_be_read(machine, url):
     before = archives(url)
     machine("second")
     store = Store(root=located(url, read_only=True))
-
     store.make("onnx", KEY, refuse)
     store.make("onnx", {"component": "vae"}, built)
-
     assert archives(url) == before
 
 
@@ -228,10 +219,7 @@ def test_two_writers_of_one_key_do_no_harm(machine, url):
     Path(*archives(url)).unlink()
     machine("second")
     second = Store(root=located(url)).make("onnx", KEY, built)
-    first_store = Store(root=first.path.parents[3])
-
-    first_store.push(first)
-
+    Store(root=first.path.parents[3]).push(first)
     assert len(archives(url)) == 1
     assert second.files == first.files
 
@@ -243,7 +231,6 @@ def test_a_file_that_would_land_elsewhere_is_not_written(machine, url, tmp_path)
         tar.add(__file__, "../../../escaped")
     machine("second")
     Store(root=located(url)).make("onnx", KEY, built)
-
     assert not list(tmp_path.rglob("escaped"))
 
 
@@ -301,7 +288,6 @@ def test_missing_credentials_are_said_at_once(monkeypatch, capsys):
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     fsspec.get_filesystem_class("s3").clear_instance_cache()
     start_s = time.monotonic()
-
     assert main(["store", "pull", "s3://parity/ours"]) == 2
     assert time.monotonic() - start_s < 30
     assert "look at its credentials" in capsys.readouterr().err
@@ -312,7 +298,6 @@ def test_missing_credentials_are_said_at_once(monkeypatch, capsys):
 def test_a_bucket_that_is_not_there_cannot_be_read_either():
     assert not list(Shared(url="s3://parity/never", read_only=True).entries())
     Shared(url="s3://parity/never", read_only=True).open()
-
     with pytest.raises(StoreError, match="s3://nowhere/ours is not there"):
         Shared(url="s3://nowhere/ours", read_only=True).open()
 

@@ -25,7 +25,6 @@ def test_the_first_divergence_leads_with_its_operator_error_and_source(failing):
 
 def test_a_case_that_differs_has_one_block_one_line_and_a_sentence_a_test(failing):
     _, ended = failing
-
     assert ended.text.count(f"✗ {CASE} ") == 2
     assert ended.text.count("✓ vae_decoder/onnxruntime/fp32 ") == 1
     assert ended.has(f"{CASE}/layers: first diverges at ")
@@ -50,7 +49,6 @@ def test_it_counts_cases_not_checks(failing, passing):
 def test_it_ends_with_the_next_command_and_the_report(failing):
     project, ended = failing
     (report,) = project.reports
-
     assert ended.parity[-3] == f" all layers  parity show {report.parent.name} {CASE}"
     assert ended.parity[-2] == f" why         parity explain {CASE}"
     page = report.with_suffix(".html").relative_to(project.path)
@@ -60,20 +58,17 @@ def test_it_ends_with_the_next_command_and_the_report(failing):
 def test_a_whole_run_that_agrees_ends_with_the_command_that_keeps_it(passing):
     project, ended = passing
     (report,) = project.reports
-
     keep = f"parity baseline accept {report.parent.name}"
     assert f" next        {keep}   keeps it for `parity gate`" in ended.parity
 
 
 def test_a_part_that_agrees_ends_with_the_command_that_runs_every_case(project):
     ended = project.pytest("-k", "fp32")
-
     assert " next        parity run   runs every case" in ended.parity
 
 
 def test_it_says_what_ran_and_fits_a_screen_and_a_log_file(failing):
     _, ended = failing
-
     assert ended.has(" on CPU (2 threads, precision high)")
     assert ended.has("coverage at least ")
     assert [line for line in ended.parity if len(line) > WIDTH] == []
@@ -82,9 +77,6 @@ def test_it_says_what_ran_and_fits_a_screen_and_a_log_file(failing):
 
 def test_no_color_means_none_even_on_a_terminal(quick):
     ended = quick.run(
-        "script",
-        "-qec",
-        f"NO_COLOR=1 {shlex.join(PYTEST)} -k outputs",
-        "/dev/null",
+        "script", "-qec", f"NO_COLOR=1 {shlex.join(PYTEST)} -k outputs", "/dev/null"
     ).check(0)
     assert "\x1b[3" not in ended.text

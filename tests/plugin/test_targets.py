@@ -71,9 +71,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("how", BROKEN)
-def test_a_target_that_cannot_run_a_case_is_no_result_beside_cases_that_agree(
-    quick, how
-):
+def test_a_target_that_cannot_run_a_case_is_no_result(quick, how):
     command, outcome, words = BROKEN[how]
     # A Python looks for this module when it starts.
     (quick.path / "sitecustomize.py").write_text(OLD)
@@ -88,9 +86,7 @@ def test_a_target_that_cannot_run_a_case_is_no_result_beside_cases_that_agree(
     )
 
 
-def test_a_converter_that_cannot_be_installed_is_no_result(
-    project, tmp_path, monkeypatch
-):
+def test_a_converter_that_is_not_to_be_had_is_no_result(project, tmp_path, monkeypatch):
     for name in ("PIP_NO_INDEX", "UV_NO_INDEX"):
         monkeypatch.setenv(name, "1")
     # Versions that other tests installed are in their store.
@@ -188,9 +184,7 @@ def agents_here():
 def test_doctor_says_what_each_target_has(quick):
     gone = ABSENT.replace("venv", "gone")
     run_on(quick, VENV + gone, targets='["venv", "gone"]')
-
     ended = quick.parity("doctor")
-
     assert re.search(
         r"✓ onnxruntime @venv +ONNX Runtime [\d.]+ on \w+, Python 3", ended.text
     ), ended.text
@@ -232,13 +226,7 @@ LOOKED_AT = {
         Status.ABSENT,
         "is not installed yet",
     ),
-    "installed version": (
-        "mnn",
-        'versions = ["0.0.2"]',
-        "",
-        Status.OK,
-        "MNN ",
-    ),
+    "installed version": ("mnn", 'versions = ["0.0.2"]', "", Status.OK, "MNN "),
 }
 
 

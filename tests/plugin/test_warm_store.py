@@ -33,9 +33,7 @@ def test_a_second_run_makes_nothing(ran):
     project, store = ran
     before = contents(store)
     assert any(path.name == "model.onnx" for path in before)
-
     project.parity("run").check(0)
-
     assert contents(store) == before
 
 
@@ -50,15 +48,12 @@ def test_a_run_leaves_the_store_within_its_limit(ran, monkeypatch):
     os.utime(old.path / "entry.json", (0, 0))
     monkeypatch.setenv("PARITY_STORE_GB", "0.0001")
 
-    ended = project.parity("run")
-
-    assert ended.has("the store forgot 1 entry of long ago")
+    assert project.parity("run").has("the store forgot 1 entry of long ago")
     assert not old.path.exists()
 
 
 def test_the_header_says_what_runs(passing):
     _, ended = passing
-
     assert ended.has(
         "parity: parity.toml · 3 cases: 1 component, 2 backends, 2 variants · store "
     )

@@ -57,12 +57,10 @@ def test_neither_is_named(folder, name):
     (file,) = folder.glob(name)
     text = file.read_text(encoding="utf-8")
     text = re.sub(r"<(script|style)\b.*?</\1>", "", text, flags=re.DOTALL)
-
     assert not re.search("PyTorch|noise floor", TRUE.sub("", text))
 
 
 def test_the_title_of_a_script_names_the_reference(folder):
     told = json.loads((folder / "own" / "repro.json").read_text())
-
     assert told["title"] == f"{CASE} diverges from the reference at resized (Resize)"
     assert told["answer"] == "the reference's float32 answer"

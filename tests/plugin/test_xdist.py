@@ -30,7 +30,6 @@ def test_the_controller_prints_the_summary(ended, failing):
 
 def test_each_case_has_one_line(ended):
     lines = [line for line in ended[1].text.splitlines() if line[1:2] in {"✓", "✗"}]
-
     # The failure's block in the summary is the fourth.
     assert sorted(line.split()[1] for line in lines) == sorted([*CASES, CASES[1]])
 
@@ -45,7 +44,6 @@ def test_each_case_has_one_line(ended):
 )
 def test_what_cannot_be_is_a_usage_error(quick, option, words):
     ended = quick.start_pytest("-n", "2", option)
-
     ended.check(4, words)
     assert not ended.has("Traceback")
     assert not ended.has("INTERNALERROR")

@@ -204,7 +204,6 @@ COMMANDS = {
 
 def test_the_run_that_is_damaged_below_is_sound(tmp_path, capsys):
     run_in(tmp_path / "run", run_told())
-
     for words in (("show", "run"), ("show", "run", CASE), ("report", "run")):
         code, text = called(capsys, tmp_path, *words)
         assert code == 0, text
@@ -224,18 +223,14 @@ def test_a_damaged_report_is_a_sentence(tmp_path, capsys, damage):
     make = RAW.get(damage)
     content = make(text_of(run_told())) if make else damaged(run_told(), TOLD[damage])
     (run / "report.json").write_bytes(content)
-
     for words in (COMMANDS["show"], COMMANDS["case"]):
         code, text = called(capsys, tmp_path, *words)
-
         check(code, text, "report.json")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("damage", ["cut", "deep", "short-column"])
-def test_every_command_on_a_run_refuses_a_damaged_report(
-    tmp_path, capsys, damage, command
-):
+def test_every_command_refuses_a_damaged_report(tmp_path, capsys, damage, command):
     sound = run_told()
     run_in(tmp_path / "reports" / "runs" / "2026-01-01T00-00-00", sound | {"id": "old"})
     make = RAW.get(damage)
@@ -306,9 +301,7 @@ def test_a_damaged_baseline_is_a_sentence(tmp_path, capsys, damage, words):
     path = tmp_path / "reports" / "baselines" / "kept.json.xz"
     data = json.loads(unpacked(path.read_bytes(), 1 << 20))
     path.write_bytes(BASELINES[damage](data))
-
     code, text = called(capsys, tmp_path, *words)
-
     check(code, text, "kept.json.xz")
 
 
@@ -344,9 +337,7 @@ def test_a_damaged_explanation_is_a_sentence(tmp_path, capsys, damage):
     make = RAW.get(damage)
     content = make(text_of(data)) if make else damaged(data, EXPLAINED[damage])
     path.write_bytes(content)
-
     code, text = called(capsys, tmp_path, "show", "run")
-
     check(code, text, path.name)
 
 
@@ -372,9 +363,7 @@ def test_a_damaged_tuning_is_a_sentence(tmp_path, capsys, damage):
     make = RAW.get(damage)
     content = make(text_of(data)) if make else damaged(data, TUNINGS[damage])
     path.write_bytes(content)
-
     code, text = called(capsys, tmp_path, "tune", "--from", "last")
-
     check(code, text, "tuning.json")
 
 
@@ -422,20 +411,15 @@ def test_a_report_that_is_no_plain_file_is_a_sentence(tmp_path, capsys):
     explained_in(run)
     path = run / EXPLANATIONS / "pipe.json"
     path.mkdir()
-
     code, text = called(capsys, tmp_path, "show", "run")
-
     check(code, text, "pipe.json")
 
 
 def test_a_damaged_run_does_not_hide_the_times_of_another(tmp_path, capsys):
     runs = tmp_path / "reports" / "runs"
     run_in(runs / ID, run_told())
-    broken = run_in(runs / "2026-11-21T10-00-00", {})
-    (broken / "report.json").write_text(DEEP)
-
+    (run_in(runs / "2026-11-21T10-00-00", {}) / "report.json").write_text(DEEP)
     code, text = called(capsys, tmp_path, "show", ID)
-
     assert code == 0, text
 
 
@@ -443,9 +427,7 @@ def test_a_kept_baseline_reads_as_before():
     """Every number of the baseline in this repository, written in the form of today."""
     path = ROOT / "reports" / "baselines" / "digits.json.xz"
     data = json.loads(lzma.decompress(path.read_bytes()))
-
     again = load_baseline(path).report
-
     assert len(again.records) == len(data["cases"])
     for case, one in zip(data["cases"], again.records.values(), strict=True):
         written = one.to_json(brief=True)
@@ -455,9 +437,7 @@ def test_a_kept_baseline_reads_as_before():
 def test_a_report_reads_as_it_was_written(tmp_path):
     made = run_told()
     folder = run_in(tmp_path / "run", made)
-
     (case,) = load_report(tmp_path, str(folder)).records.values()
-
     assert json.loads(text_of(case.to_json())) == made["cases"][0]
     assert repr(case) == repr(next(iter(report_of(made, folder).records.values())))
 

@@ -47,7 +47,6 @@ def run(tmp_path):
 
 def test_outputs_and_layers_come_from_the_provider(run):
     made, seen, detail = run(provider_options={"device_type": "CPU"}.items())
-
     assert detail["provider"] == "OpenVINOExecutionProvider"
     assert detail["on the CPU provider"] == "0 of 3 nodes"
     assert detail["device_type"] == "CPU"
@@ -58,7 +57,6 @@ def test_outputs_and_layers_come_from_the_provider(run):
 def test_nodes_that_fall_back_fail_the_case_and_are_named(run):
     with pytest.raises(StageError) as caught:
         run("Det")
-
     assert caught.value.outcome is Outcome.FELL_BACK
     assert "runs 2 of 3 nodes (" in str(caught.value)
     assert "1 Det" in str(caught.value)
@@ -66,7 +64,6 @@ def test_nodes_that_fall_back_fail_the_case_and_are_named(run):
 
 def test_nodes_may_fall_back_where_the_suite_allows_them(run):
     _, _, detail = run("Det", cpu_nodes=0.67)
-
     assert "1 Det" in detail["on the CPU provider"]
 
 
@@ -82,7 +79,6 @@ def test_an_option_that_the_provider_refuses_is_a_sentence(run, options, says):
     ((name, value),) = options.items()
     with pytest.raises(StageError) as caught:
         run(provider_options=((name, value),))
-
     assert caught.value.outcome is Outcome.FELL_BACK
     assert f'OpenVINOExecutionProvider with {name} = "{value}"' in str(caught.value)
     assert says in str(caught.value)
@@ -99,10 +95,8 @@ def test_an_option_that_the_provider_refuses_is_a_sentence(run, options, says):
 )
 def test_a_run_and_doctor_tell_a_refused_option(run_in, options, code, words):
     project = run_in(f"provider_options = {{ {options} }}")
-
     ended = project.parity("run")
     (finding,) = check_targets(project.path / "parity.toml")
-
     assert ended.code == code, ended.text
     assert ended.has("fell-back") == (code == 2), ended.text
     assert finding.status is (Status.WARN if code else Status.OK), finding

@@ -43,7 +43,6 @@ def rows(report, where):
 
 def test_float32_arithmetic_of_arm64_agrees_with_that_of_this_machine(report):
     here, there = rows(report, ""), rows(report, "@new")
-
     assert {row.probe for row in there} == {row.probe for row in here}
     assert min(row.comparison.sqnr_db for row in there if row.what == "outputs") > 90
 
@@ -59,14 +58,11 @@ def test_what_is_wrong_there_agrees_here_and_begins_at_the_first_convolution(rep
         for check in report[1]["verdicts"]
         if check["id"] == f"{CASE}@new-low/layers"
     )
-
     assert outcomes(report, "") == {"within"}
     assert layers["first_divergence"] == "conv2d"
 
 
-def test_a_machine_of_a_root_and_a_version_that_are_named(
-    machines, tmp_path, monkeypatch
-):
+def test_a_machine_of_a_named_root_and_version(machines, tmp_path, monkeypatch):
     made = Path(machines[0]).parent
     monkeypatch.setenv("PATH", str(made), prepend=":")  # it may have the emulator
     named = ("--root", str(made / "root"), "--with", "onnxruntime==1.22.1")
@@ -85,7 +81,6 @@ def test_a_processor_that_does_not_exist_is_a_sentence(machines, tmp_path):
     ended = write_project(tmp_path).parity(
         *("target", "make", "arm64", "--cpu", "cortex-a0", "--into", into)
     )
-
     assert ended.code == 2
     assert ended.has("cortex-a0 cannot be emulated: ")
     assert not Path(into, "cortex-a0").exists()

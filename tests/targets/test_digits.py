@@ -49,9 +49,7 @@ def report(machines, tmp_path_factory):
     written = tomlkit.loads((suite / "parity.toml").read_text())
     del written["variant"]
     written["target"] = {"phone": {"command": [machines[0]]}}
-    written["backend"] = {
-        "mnn": {"targets": ["phone"], "precision": ["high", "low"]},
-    }
+    written["backend"] = {"mnn": {"targets": ["phone"], "precision": ["high", "low"]}}
     written["pipeline"] = {"text2img": PICTURE}
     written["limits"]["timeout_s"] = LIMIT_S
     (suite / "parity.toml").write_text(tomlkit.dumps(written))
@@ -80,14 +78,12 @@ COMPONENTS = (
 @pytest.mark.parametrize("component", COMPONENTS)
 def test_the_phones_float32_is_near_that_of_pytorch(report, component):
     outputs = [r for r in record(report, component, "").rows if r.what == "outputs"]
-
     assert min(row.comparison.sqnr_db for row in outputs) > 90
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
 def test_the_phones_float16_rounds_layers_of_every_component(report, component):
     there = record(report, component, "-low")
-
     layers = [row for row in there.rows if row.what == LAYERS]
     assert any("11 bits" in row.looks for row in layers)
     assert there.coverage["aligned"] == there.coverage["computing"]

@@ -163,8 +163,7 @@ def export(
     )
     example = tuple(torch.tensor(v) for v in feeds(component).values())
     store = folder.with_name(f"{folder.name}-store")  # the folder's files are listed
-    network = traced(module, component, asked, example, store)
-    return export_onnx(network, folder)
+    return export_onnx(traced(module, component, asked, example, store), folder)
 
 
 def traced(

@@ -18,6 +18,5 @@ WITH_EXAMPLES = [
 @pytest.mark.parametrize("name", WITH_EXAMPLES)
 def test_the_examples_hold(name):
     result = doctest.testmod(importlib.import_module(name))
-
     assert result.attempted
     assert not result.failed

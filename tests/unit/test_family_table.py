@@ -92,7 +92,6 @@ NEAR, LOST = verdict(floors=1.0), verdict(floors=math.nan)
 )
 def test_a_cell_is_a_number_or_a_reason(verdicts, cell, reasons):
     table = lines(ran(*verdicts))
-
     assert table[2].endswith(f"| {cell} |")
     assert table[4:] == reasons
 
@@ -113,7 +112,6 @@ def test_a_row_holds_the_worst_error_of_each_runtime():
 def test_networks_and_exporters_have_a_row_each_in_order():
     others = (*ROW[:3], "torchscript", "transformer"), (*ROW[:4], "masked")
     table = lines(*(ran(verdict(), row=row) for row in (*others, ROW)))
-
     assert [line.split(" | ")[1:3] for line in table[2:]] == [
         ["`transformer` (`masked`)", "dynamo"],
         ["`transformer`", "dynamo"],
@@ -123,7 +121,6 @@ def test_networks_and_exporters_have_a_row_each_in_order():
 
 def test_the_table_replaces_what_stands_between_the_markers_and_nothing_else():
     once = refreshed(f"before\n{BEGIN}\nold\n{END}\nafter\n", "| new |\n")
-
     assert once.startswith("before\n")
     assert once.endswith("after\n")
     assert "old" not in once

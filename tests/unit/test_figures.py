@@ -47,7 +47,6 @@ def kept(figures, tmp_path):
 
 def test_pages_say_what_was_kept(figures, kept):
     page = (kept / "docs/all.md").read_text()
-
     assert "2.0 × as fast" in (kept / "README.md").read_text()
     assert "| one, against two | 2.0 × as fast | `bench_one.py`, " in page
     rows = (kept / "docs/rows.md").read_text().splitlines()
@@ -58,7 +57,6 @@ def test_pages_say_what_was_kept(figures, kept):
 def test_a_page_that_says_another_figure_is_refused(figures, kept):
     page = kept / "README.md"
     page.write_text(page.read_text().replace("2.0", "3.0"))
-
     assert figures.check(kept).startswith("README.md: not what reports/benchmarks.json")
 
 
@@ -70,11 +68,8 @@ def test_a_page_that_says_another_figure_is_refused(figures, kept):
         ("harness/report/code.py", False),
     ],
 )
-def test_a_figure_is_older_than_a_change_of_what_it_measures(
-    figures, kept, file, is_older, capsys
-):
+def test_a_figure_is_older_than_its_change(figures, kept, file, is_older, capsys):
     (kept / file).write_text("two = 2\n")
-
     assert not figures.check(kept)  # which is said, and no reason to fail
     assert ("The figure one is of commit" in capsys.readouterr().out) is is_older
 
@@ -82,11 +77,9 @@ def test_a_figure_is_older_than_a_change_of_what_it_measures(
 def test_the_pages_of_this_repository_say_what_was_kept():
     script = str(ROOT / "benchmarks" / "figures.py")
     command = [sys.executable, script, "--check"]
-
     assert subprocess.run(command, check=False).returncode == 0
 
 
 def test_a_figure_says_where_and_when_it_was_measured(kept):
     (one,) = json.loads((kept / "reports/benchmarks.json").read_text()).values()
-
     assert {"commit", "machine", "cores", "date", "digest"} <= one.keys()

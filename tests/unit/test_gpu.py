@@ -19,7 +19,6 @@ def gpu(*arguments):
 @pytest.mark.skipif(bool(newest_cuda()), reason="this machine has a GPU")
 def test_without_a_gpu_it_is_one_sentence_and_exit_code_2():
     ended = gpu()
-
     assert ended.returncode == 2
     assert ended.stderr.startswith("There is no GPU here")
     assert ended.stderr.count("\n") == 1
@@ -29,7 +28,6 @@ def test_without_a_gpu_it_is_one_sentence_and_exit_code_2():
 @pytest.mark.slow
 def test_a_dry_run_measures_each_way_on_the_cpu():
     ended = gpu("--dry", "--only", "digits/vae_decoder", "--rounds", "1")
-
     assert ended.returncode == 0, ended.stderr
     rows = {line[:20].strip(): line[20:].split() for line in ended.stdout.splitlines()}
     assert float(rows["PyTorch CPU"][1]) == 0, "it is the reference itself"

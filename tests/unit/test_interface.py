@@ -25,5 +25,4 @@ def test_the_package_alone_loads_no_framework():
         "heavy = {'numpy', 'torch', 'onnx', 'onnxruntime', 'MNN'} & set(sys.modules); "
         "sys.exit(str(heavy) if heavy else 0)"
     )
-
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -58,9 +58,7 @@ CHILDREN = {
 @pytest.mark.parametrize("how", CHILDREN)
 def test_a_child_imports_nothing_from_the_current_folder(folder, how):
     (folder / "ask.py").write_text(ASK)
-
     CHILDREN[how]()
-
     assert not (folder.parent / "seen").exists()
 
 
@@ -80,5 +78,4 @@ def test_the_command_imports_nothing_from_the_current_folder(folder, monkeypatch
 def test_an_absolute_search_path_of_the_user_stays(tmp_path, monkeypatch):
     (tmp_path / "own_package.py").write_text("print('found')")
     monkeypatch.setenv("PYTHONPATH", f":{tmp_path}:relative")
-
     assert ended([sys.executable, "-c", "import own_package"]).text == "found"

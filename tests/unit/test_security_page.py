@@ -14,7 +14,6 @@ def test_each_command_has_a_row_of_what_it_reads_writes_and_runs():
     named = {
         word for row in rows for word in re.findall(r"`([a-z]+)", row.split("|")[1])
     }
-
     assert set(cli.commands) <= named
 
 

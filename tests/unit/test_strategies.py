@@ -26,10 +26,7 @@ QUICK = settings(
 )
 
 
-SIZES = [
-    {"batch": 1, "height": 8, "width": 24},
-    {"batch": 3, "height": 4, "width": 4},
-]
+SIZES = [{"batch": 1, "height": 8, "width": 24}, {"batch": 3, "height": 4, "width": 4}]
 
 
 @pytest.mark.parametrize("component", COMPONENTS, ids=lambda part: part.name)
@@ -59,7 +56,6 @@ def test_whatever_is_drawn_is_within_the_contract(component, data):
 @QUICK
 def test_without_sizes_each_symbol_has_one_and_inputs_have_these(sample):
     (latents,) = draw(DECODER, sample).values()
-
     sizes = dict(sample.shapes)
     assert latents.shape == DECODER.inputs[0].bind(sizes)
     assert sizes.keys() == {"batch", "height", "width"}
@@ -71,7 +67,5 @@ def test_a_network_that_takes_squares_alone_is_given_squares(data):
     source = Source(path=FIXTURES / "dit", seed=0)
     (name,) = (name for name in discover(source) if name == "transformer")
     transformer = describe(name, name, source)
-
     sizes = dict(data.draw(samples(transformer)).shapes)
-
     assert sizes["height"] == sizes["width"]

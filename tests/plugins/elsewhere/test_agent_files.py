@@ -46,7 +46,6 @@ def test_a_file_is_found_in_the_next_session_and_only_this_user_can_write_it(usu
         put(files)
     with opened() as again:
         assert again.have(SIZES) == {"lacking": [], "note": ""}
-
     assert usual.stat().st_mode & 0o777 == 0o700
     assert (usual / DIGEST).stat().st_mode & 0o777 == 0o600
 
@@ -108,7 +107,6 @@ def test_where_others_may_write_a_file_is_read_again(usual):
         assert lacking(files) == []
         (own,) = usual.parent.glob(f"parity-agent-*/{DIGEST}")
         own.write_bytes(PLANTED)
-
         assert lacking(files) == [DIGEST]
 
 
@@ -131,7 +129,6 @@ def as_a_pipe(path):
 def test_what_is_no_plain_file_of_this_user_is_sent_again(usual, plant):
     with opened() as files:
         plant(usual / DIGEST)
-
         assert lacking(files) == [DIGEST]
         put(files)
         assert (usual / DIGEST).read_bytes() == MODEL
@@ -167,7 +164,6 @@ def test_a_damaged_file_is_refused(usual):
     with opened() as files:
         with pytest.raises(ValueError, match="damaged"):
             put(files, PLANTED)
-
         assert list(usual.iterdir()) == []
 
 
@@ -187,5 +183,4 @@ def test_a_file_of_the_harness_is_read_where_it_is(shared):
 def test_another_file_of_the_same_path_is_not_used(shared, at):
     path, told = shared
     told[str(path)][at] += 1
-
     assert not agent.seen_here(told)

@@ -67,7 +67,6 @@ def make(*words):
 
 def test_a_root_that_is_named_needs_no_packages_of_debian(machine, capsys):
     assert make("--root", str(machine), "--cpu", "cortex-a53") == 0
-
     said = capsys.readouterr().out
     assert f"  MNN {HERE['MNN']}" in said
     assert "[target.cortex-a53]" in said
@@ -76,7 +75,6 @@ def test_a_root_that_is_named_needs_no_packages_of_debian(machine, capsys):
 
 def test_a_version_that_is_chosen_is_put_there(machine, capsys):
     assert make("--root", str(machine), "--with", f"mnn=={OTHER}") == 0
-
     said = capsys.readouterr().out
     assert f"  MNN {OTHER}" in said
     assert f"  onnxruntime {HERE['onnxruntime']}" in said
@@ -85,11 +83,9 @@ def test_a_version_that_is_chosen_is_put_there(machine, capsys):
 def test_wheels_are_fetched_again_where_other_versions_are_wanted(machine, capsys):
     make("--root", str(machine), "--with", f"MNN=={OTHER}")
     capsys.readouterr()
-
     assert make() == 0
     again = capsys.readouterr().out
     assert make() == 0
-
     assert f"  MNN {HERE['MNN']}" in again
     assert "fetching" not in capsys.readouterr().out
 
@@ -114,7 +110,6 @@ def test_where_there_is_no_pip_uv_brings_it(machine, tmp_path, capsys, monkeypat
     uv.write_text(f'#!/bin/sh\nshift 5\nexec {sys.executable} -m pip "$@"\n')
     uv.chmod(0o755)
     monkeypatch.setattr(environments, "installed", lambda _: {})
-
     assert make("--root", str(machine)) == 0
     assert f"  MNN {HERE['MNN']}" in capsys.readouterr().out
 
@@ -147,13 +142,11 @@ def test_what_cannot_be_made_is_a_sentence_and_2(tmp_path, capsys, monkeypatch, 
     told = {"ID": "mint", "ID_LIKE": "ubuntu debian"}
     monkeypatch.setattr(platform, "freedesktop_os_release", lambda: told)
     options, words = REFUSED[what]
-
     assert make(*options) == 2
     assert words in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_machine_keeps_its_root(machine, tmp_path, capsys):
     make("--root", str(machine))
-
     assert make("--root", str(tmp_path)) == 2
     assert "arm64 has another root; give a new folder" in capsys.readouterr().err

@@ -72,18 +72,14 @@ def bits(arrays):
 def test_a_local_python_as_the_target_computes_the_same_bits(files, job, backend):
     here = job(measured, backend, files[backend], device(None))
     there = job(measured, backend, files[backend], device())
-
     assert len(here[2]) > 5
     assert len(here[3]) > 2
     assert [bits(one) for one in there[:4]] == [bits(one) for one in here[:4]]
     assert ("target", "phone") in there[4].detail
 
 
-def test_files_that_a_target_cannot_see_are_sent_once_unless_one_is_cut_short(
-    files, job, tmp_path
-):
+def test_files_that_a_target_cannot_see_are_sent_once(files, job, tmp_path):
     sent = job(sent_files, files["onnxruntime"], tmp_path)
-
     assert sent[0] == sorted(
         path.name for path in files["onnxruntime"].parent.glob("[mw]*")
     )
@@ -117,11 +113,8 @@ def sent_files(path, folder):
     return sent
 
 
-def test_a_record_says_that_the_usual_folder_of_a_target_is_not_safe(
-    files, job, tmp_path
-):
+def test_a_record_says_that_a_targets_folder_is_not_safe(files, job, tmp_path):
     note = job(noted, files["onnxruntime"], tmp_path)
-
     assert note.startswith(f"{tmp_path}/parity-agent-")
     assert note.endswith(" is no folder; this session has a folder of its own")
 
@@ -225,11 +218,9 @@ def _changed(source, old, new, module):
 @pytest.mark.parametrize("how", BROKEN)
 def test_a_target_that_breaks_is_a_sentence(files, job, how):
     command, change, outcome, words = BROKEN[how]
-
     # A Python may take seconds to start where other tests run.
     stall_s = 2.0 if how == "silent" else 60.0
     found = job(opened, files["onnxruntime"], command, change, stall_s)
-
     assert found[0] is outcome
     assert words in found[1]
     assert found[1].startswith("Target 'phone' ")
@@ -363,11 +354,8 @@ def test_of_an_agent_that_floods_a_short_text_is_kept(files, how):
     assert len(told) < 3 * KEPT_BYTES
 
 
-def test_a_command_that_prints_without_end_before_a_python_answers_is_refused(
-    files, job
-):
+def test_a_command_that_prints_without_end_is_refused(files, job):
     outcome, words = job(opened, files["onnxruntime"], ("sh", "-c", "yes", "x"))
-
     assert outcome is Outcome.UNAVAILABLE
     assert "printed 1,048,577 bytes before a Python answered" in words
 
@@ -376,17 +364,13 @@ def test_a_runtime_too_old_for_the_file_is_a_sentence(files, job, tmp_path):
     newer = onnx.load(files["onnxruntime"])
     newer.opset_import[0].version += 99
     onnx.save(newer, tmp_path / MODEL)
-
     outcome, words = job(opened, tmp_path / MODEL, COMMAND)
-
     assert outcome is Outcome.LOAD
     assert words.startswith("onnxruntime ")
     assert "opset" in words
 
 
-def test_a_target_does_not_get_the_search_path_of_this_python(
-    files, tmp_path, monkeypatch
-):
+def test_a_target_does_not_get_this_pythons_path(files, tmp_path, monkeypatch):
     (tmp_path / "onnxruntime.py").write_text("raise ImportError('of another Python')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     given = ("env", f"PYTHONPATH={tmp_path}", sys.executable)
@@ -431,9 +415,7 @@ def test_a_sketch_has_the_error_of_its_value(times):
     value = layer(0)
     actual = value + np.float32(times) * layer(1)
     error = np.sqrt(np.mean((actual - value) ** 2.0))
-
     found = Sketched(bundle_run.sketch(actual), value.shape).compared(value, 1e-7)
-
     assert found.rms == pytest.approx(error, rel=0.2)
     assert found.actual_shape == value.shape
 
@@ -442,9 +424,7 @@ def test_statistics_of_a_value_take_less_than_a_kib(tmp_path):
     trace = bundle_run.BundleTrace(OUTPUTS, whole=False)
     for number in range(50):
         trace.add("layers", "realistic-0", f"value_{number}", layer(number))
-
     trace.save(tmp_path / "trace.npz", {})
-
     assert (tmp_path / "trace.npz").stat().st_size < 1024 * len(trace.values)
 
 
@@ -452,9 +432,7 @@ def test_a_mask_is_whole_and_as_small_as_a_sketch(tmp_path):
     mask = np.triu(np.full((4, 1, 77, 77), np.finfo(np.float32).min, np.float32), 1)
     trace = bundle_run.BundleTrace(OUTPUTS, whole=False)
     trace.add("layers", "realistic-0", "mask", mask)
-
     trace.save(tmp_path / "trace.npz", {})
-
     with np.load(tmp_path / "trace.npz") as arrays:
         assert np.array_equal(arrays["v0"], mask)
     assert (tmp_path / "trace.npz").stat().st_size < 2048

@@ -22,7 +22,6 @@ CUDA = "CUDAExecutionProvider"
 )
 def test_another_provider_than_the_one_asked_for_is_named(provider, told, words):
     unmet = OrtDriver().unmet({"provider": provider}, told)
-
     assert words in unmet
     assert bool(words) == bool(unmet)
 
@@ -40,16 +39,13 @@ def test_another_provider_than_the_one_asked_for_is_named(provider, told, words)
 )
 def test_another_backend_than_the_one_asked_for_is_named(backend, got, words):
     asked = {"config": {"backend": backend}}
-
     unmet = mnn.MnnDriver().unmet(asked, {"backend": got})
-
     assert words in unmet
     assert bool(words) == bool(unmet)
 
 
 def test_the_driver_of_mnn_knows_the_numbers_that_a_session_takes():
     own = session._FORWARD_TYPES
-
     assert {name.upper(): types for name, types in own.items()} == mnn.BACKENDS
 
 

@@ -24,7 +24,6 @@ SUITE = load_suite(DIGITS)
 def test_an_excerpt_that_compared_nothing_shows_no_divergence():
     record = record_of(SUITE.cases[0])
     verdict = Judge.of(SUITE, Settings()).check(record, LAYERS)
-
     assert verdict.found is Outcome.EMPTY
     # The excerpt itself is not looked at.
     excerpt = cast("Excerpt", None)
@@ -42,10 +41,8 @@ class Refusing:
 def test_operators_that_cannot_run_alone_leave_the_verdict_as_it_was():
     case = SUITE.cases[0]
     record, judge = record_of(case), Judge.of(SUITE, Settings())
-
     found, verdict = with_local_errors(
         cast("Engine", Refusing()), judge, case, record, case.samples[0]
     )
-
     assert found == record
     assert verdict == judge.check(record, LAYERS)

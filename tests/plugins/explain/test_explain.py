@@ -24,9 +24,7 @@ from tests.plugins.explain.test_screen import PHONE, explanation
 def test_a_narrowed_case_keeps_the_graph_of_its_sample(sample, dynamic):
     case = replace(CASE, export=replace(CASE.export, dynamic=dynamic))
     graphs = {s: g.shapes for g in sample_groups(case, case.samples) for s in g.samples}
-
     one = narrowed(case, sample)
-
     (group,) = sample_groups(one, one.samples)
     assert group.shapes == graphs[sample]
     assert len(one.samples) <= 2

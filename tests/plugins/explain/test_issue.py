@@ -27,7 +27,6 @@ SPAN = re.compile(r"(?P<ticks>`+) ?(?P<inside>.*?) ?(?P=ticks)")
 @pytest.mark.parametrize("name", HOSTILE.values(), ids=HOSTILE)
 def test_a_name_in_a_line_is_plain_or_one_span_of_code(name):
     said = word(name)
-
     assert said.isprintable()
     span = SPAN.fullmatch(said)
     if span is None:
@@ -45,7 +44,6 @@ def test_a_name_in_a_table_ends_no_cell(name):
 @pytest.mark.parametrize("name", HOSTILE.values(), ids=HOSTILE)
 def test_a_name_in_a_block_does_not_end_it(name):
     first, *lines, last = fenced(f"v0 = {name}(x0)").splitlines()
-
     assert first == last
     assert set(first) == {"`"}
     assert not [line for line in lines if line.lstrip().startswith(first)]

@@ -44,9 +44,7 @@ def key(parts):
 )
 def test_a_part_of_a_spot_or_a_reading_decides_an_excerpt(decides, name, changes):
     changes = {k: decides["other"] if v == "other" else v for k, v in changes.items()}
-    there = {**decides, name: replace(decides[name], **changes)}
-
-    assert key(there) != key(decides)
+    assert key({**decides, name: replace(decides[name], **changes)}) != key(decides)
 
 
 def test_the_graph_decides_an_excerpt(decides):
@@ -55,7 +53,6 @@ def test_the_graph_decides_an_excerpt(decides):
 
 def test_the_code_that_cuts_decides_an_excerpt():
     folders = ("engine", "measure", "plugins/explain", "runtimes/graph")
-
     assert key_code() == code_digest(folders)
 
 

@@ -54,7 +54,6 @@ def test_each_installed_version_has_a_row(script, lines, result):
     python = folder / "store/versions" / f"MNN-3.4.1-{sys.implementation.cache_tag}"
     (python / "bin").mkdir(parents=True)
     (python / "bin/python").symlink_to(sys.executable)
-
     assert f"| 3.4.1 | {result} |" in post.versions_table(runtime("mnn"), folder)
 
 
@@ -77,9 +76,7 @@ def test_a_script_that_does_not_show_it_is_refused(script, lines, said):
 
 def test_the_script_of_a_case_on_a_target_is_not_run(script):
     device = replace(CASE.device, target=Target(name="phone", command=("adb",)))
-
     said = post.shown(replace(CASE, device=device), script(AGREES))
-
     assert "was not run here" in said
     assert "phone" not in said
 
@@ -107,9 +104,7 @@ WARNS = "print('/home/ann lee/ort.py:12: UserWarning: slow')"
 
 def test_a_path_that_a_runtime_prints_is_in_no_text(script):
     folder = script(f"{WARNS}; print('GPU at ~/ann'); {DIFFERS}")
-
     text = without_paths(post.shown(CASE, folder))
-
     assert text.splitlines()[:2] == ["PATH", "GPU at PATH"]
     assert text.endswith("rms 1.0, 9.0 times the noise of float32")
 
@@ -121,7 +116,4 @@ def test_the_script_of_a_case_at_a_version_runs_at_that_version(script):
     (made / "python").write_text("#!/bin/sh\necho rms of 3.4.1; exit 1\n")
     (made / "python").chmod(0o700)
     device = replace(CASE.device, target=Target(name="old", version="3.4.1"))
-
-    said = post.shown(replace(CASE, device=device), folder)
-
-    assert said == "rms of 3.4.1"
+    assert post.shown(replace(CASE, device=device), folder) == "rms of 3.4.1"

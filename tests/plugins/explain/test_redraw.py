@@ -78,7 +78,6 @@ class Drawn:
 
 def test_weights_and_inputs_are_others_of_the_same_sizes(tmp_path):
     drawn = Drawn(tmp_path, "out = MatMul(x, w)", {"x": X}, w=TRAINED)
-
     for old, new in ((TRAINED, drawn.weights[0]), (X, drawn.inputs[0])):
         assert new.shape == old.shape
         assert not np.isin(new, old).any()
@@ -87,16 +86,13 @@ def test_weights_and_inputs_are_others_of_the_same_sizes(tmp_path):
 
 def test_the_sizes_that_a_table_alone_has_are_known(tmp_path):
     text = "y = MatMul(x, w) out = Reshape(y, shape)"
-
     drawn = Drawn(tmp_path, text, {"x": X[:, :6]}, w=TRAINED[:6], shape=TABLE)
-
     assert drawn.entry.meta["sizes"] == [16, 8, 6]
 
 
 def test_one_number_becomes_another_of_its_size_and_no_power_of_two(tmp_path):
     step = np.array([500, 500, 500])
     drawn = Drawn(tmp_path, "out = Cast<to=1>(t)", {"t": step})
-
     assert 256 < drawn.inputs[0].max() <= 500
 
 
@@ -118,9 +114,7 @@ def test_sizes_change_in_inputs_weights_and_tables(tmp_path):
 def test_a_size_that_an_earlier_operator_made_changes_where_the_cut_begins(tmp_path):
     text = "big = Concat<axis=1>(x, x) v = Relu(big) out = Neg(v)"
     how = Redraw(style="like", sizes=((32, 4),), begins=("v0",))
-
     drawn = Drawn(tmp_path, text, {"x": X}, how)
-
     assert [one.shape for one in drawn.inputs] == [(2, 4)]
     assert [node.op_type for node in drawn.model.graph.node] == ["Relu", "Neg"]
 
@@ -133,11 +127,7 @@ def test_a_size_that_an_earlier_operator_made_changes_where_the_cut_begins(tmp_p
             np.arange(3, 19, dtype=np.int32) ** 2,
             False,
         ),
-        (
-            "out = Gather<axis=1>(x, w)",
-            RNG.permutation(16).astype(np.int64),
-            False,
-        ),
+        ("out = Gather<axis=1>(x, w)", RNG.permutation(16).astype(np.int64), False),
         ("out = Reshape(x, w)", np.array([1, 2, 16, 1, 1, 1, 1, 1, 1, 1]), True),
         ("out = ReduceSum<keepdims=1>(x, w)", np.array([0, 1]), True),
         ("out = Gather<axis=1>(x, w)", np.array([3, 1, 5]), True),
@@ -153,7 +143,6 @@ def test_a_size_that_an_earlier_operator_made_changes_where_the_cut_begins(tmp_p
 def test_only_sizes_and_plain_numbers_are_kept(tmp_path, text, weight, kept):
     more = {"s": np.array(0.5, np.float32)} if "(w, s)" in text else {}
     drawn = Drawn(tmp_path, text, {"x": X}, w=weight, **more)
-
     assert np.array_equal(drawn.weights[0], weight) == kept
 
 
@@ -161,7 +150,6 @@ def test_the_factors_of_a_resize_are_kept(tmp_path):
     x = X.reshape(1, 2, 4, 4)
     factors = np.array([1, 1, 2, 2], np.float32)
     text = 'out = Resize<mode="nearest">(x, , f)'
-
     assert Drawn(tmp_path, text, {"x": x}, f=factors).weights[0].tolist() == [
         *(1, 1, 2, 2)
     ]
@@ -172,19 +160,14 @@ def test_a_mask_stays_one_and_is_causal(tmp_path, dtype):
     mask = np.tri(16, dtype=bool)[None]
     given = mask if dtype is np.bool_ else np.where(mask, 0, -np.inf).astype(dtype)
     text = "out = Where(m, x, x)" if dtype is np.bool_ else "e = Exp(m) out = Mul(x, e)"
-
     drawn = Drawn(tmp_path, text, {"x": X[:, None], "m": given})
-
     assert np.array_equal(drawn.inputs[1], given)
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (
-            BRANCHES,
-            "an operator has a graph of its own",
-        ),
+        (BRANCHES, "an operator has a graph of its own"),
         ("out = Reshape(x, shape)", "cannot run these operators: "),
         ("z = Sub(x, x) out = Log(z)", "the drawn numbers give no finite result"),
     ],
@@ -192,14 +175,12 @@ def test_a_mask_stays_one_and_is_causal(tmp_path, dtype):
 )
 def test_what_cannot_be_drawn_is_said(tmp_path, text, said):
     shape = {"shape": np.array([7, 11])} if "shape" in text else {}
-
     with pytest.raises(StageError, match=said):
         Drawn(tmp_path, text, {"x": X}, **shape)
 
 
 def test_truths_are_compared_without_a_floor(tmp_path):
     drawn = Drawn(tmp_path, "out = Less(x, y)", {"x": X, "y": X}, out="bool")
-
     trace = open_trace(drawn.entry.path)
     (probe,) = load_probes(drawn.entry.file(PROBES))
     assert wanted_values([probe]) == {"v0": probe}

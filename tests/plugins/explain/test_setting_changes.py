@@ -52,9 +52,7 @@ CHANGES = [
     ("case", "change"),
     [pytest.param(case, change, id=f"{case}-{at}") for case, change, at in CHANGES],
 )
-def test_the_lines_that_a_change_offers_make_the_case_that_it_made(
-    tmp_path, case, change
-):
+def test_the_lines_of_a_change_make_the_case_that_it_made(tmp_path, case, change):
     before = CASES[case]
     after = change.apply(before)
     offered = tomllib.loads("\n".join(toml_of(before, change)))
@@ -140,9 +138,7 @@ def places(tmp_path_factory):
         "onnxruntime/fp16@phone",
     ],
 )
-def test_lines_that_are_offered_for_a_place_load_and_the_other_cases_are_there(
-    places, tmp_path, name
-):
+def test_lines_that_are_offered_load_and_other_cases_stay(places, tmp_path, name):
     folder, cases = places
     case = cases[f"vae_decoder/{name}"]
     offered = list(changes_of(case, ["sin"]))
@@ -164,7 +160,6 @@ def test_one_precision_for_all_cases_is_changed_by_a_line():
     case = CASES["vae_decoder/mnn/fp32"]
     low = replace(case, device=replace(case.device, precision="low"))
     (change,) = [one for one in changes_of(low, []) if "precision" in one.fields]
-
     assert list(toml_of(low, change)) == ["[backend.mnn]", 'precision = "high"']
 
 
@@ -218,15 +213,12 @@ def test_the_place_and_the_precision_are_settings(case, device, causes):
 def test_a_place_is_not_changed_for_one_that_lacks_the_runtime(monkeypatch):
     at = CASES["vae_decoder/mnn/fp32"]
     monkeypatch.setattr(setting_changes, "version_of", lambda _: "")
-
     offered = changes_of(replace(at, device=replace(at.device, target=OLD)), [])
-
     assert not any("target" in change.fields for change in offered)
 
 
 def test_a_providers_options_are_left_out_one_by_one_and_then_the_provider():
     offered = changes_of(CASES["unet/onnxruntime/fp32 on a provider"], [])
-
     names = [change.name for change in offered]
     assert {"without num_streams = 1", 'without precision = "FP32"'} <= set(names)
     assert 'device = "cpu"' in names
@@ -235,16 +227,13 @@ def test_a_providers_options_are_left_out_one_by_one_and_then_the_provider():
 def test_a_setting_that_is_changed_already_is_not_offered():
     case = CASES["vae_decoder/mnn/fp32"]
     first = next(changes_of(case, []))
-
     names = [change.name for change in changes_of(first.apply(case), [])]
-
     assert first.name not in names
 
 
 def test_float16_keeps_what_it_would_lose_before_it_is_given_up():
     case = CASES["unet/onnxruntime/fp16"]
     offered = list(changes_of(case, ["sin"], ["mul_9", "sin"]))
-
     assert offered[0].name == "--keep=mul_9,sin"
     assert offered[0].apply(case).variant.flags == ("--keep=mul_9,sin",)
     assert offered[0].wide, "an excerpt around one value does not show the others"
@@ -256,7 +245,6 @@ def test_float16_keeps_what_it_would_lose_before_it_is_given_up():
 def test_each_runtime_is_offered_its_own_settings():
     mnn = {change.name for change in changes_of(CASES["unet/mnn/deploy"], [])}
     ort = {change.name for change in changes_of(CASES["unet/onnxruntime/fp32"], [])}
-
     assert "--useGeluApproximation=0" in mnn
     assert "winograd_memory_level = 0" in mnn
     assert "optimization = 0" in ort
@@ -284,9 +272,7 @@ def test_without_its_only_flag_a_variant_is_the_built_in_one():
     case = CASES["text_encoder/mnn/fp32"]
     flags = ("--transformerFuse",)
     own = replace(case, variant=replace(case.variant, name="opt", flags=flags))
-
     (change,) = [one for one in changes_of(own, []) if "transformerFuse" in one.name]
-
     assert listed_as(own, change) == case.id
     assert list(toml_of(own, change)) == []
 
@@ -294,5 +280,4 @@ def test_without_its_only_flag_a_variant_is_the_built_in_one():
 def test_a_value_that_is_kept_exact_is_not_left_out():
     case = CASES["unet/onnxruntime/fp16"]
     own = replace(case, variant=replace(case.variant, flags=("--keep=sin",)))
-
     assert not any("without" in change.name for change in changes_of(own, []))

@@ -122,7 +122,6 @@ def half(x):
 )
 def test_a_form_is_recognised(it, actual, words):
     right = RIGHT[it.op].numpy()
-
     assert words in error_pattern(right, actual.numpy(), FLOOR, it.op, it=it)
 
 
@@ -138,7 +137,6 @@ def few_rows(count):
 @pytest.mark.parametrize("count", [18, 24])
 def test_fewer_bits_are_shown_by_few_more_rows_than_inputs(count):
     it, right, actual = few_rows(count)
-
     assert "weights of fewer bits" in error_pattern(right, actual, FLOOR, it.op, it=it)
 
 
@@ -146,9 +144,7 @@ def test_fewer_bits_are_shown_by_few_more_rows_than_inputs(count):
 def test_noise_is_no_weight_of_fewer_bits(count):
     it, right, _ = few_rows(count)
     noise = np.random.default_rng(0).normal(size=right.shape) * 1e-2
-
     found = error_pattern(right, (right + noise).astype("f"), FLOOR, it.op, it=it)
-
     assert found.endswith("more than float32 rounds")
 
 
@@ -166,7 +162,6 @@ def test_noise_is_no_weight_of_fewer_bits(count):
 def test_a_weight_of_the_graph_that_is_not_pytorchs_is_told(it, theirs, words):
     """The candidate computes what its graph says, and PyTorch's value is `theirs`."""
     actual = RIGHT[it.op].numpy()
-
     assert words in error_pattern(theirs.numpy(), actual, FLOOR, it.op, it=it)
 
 
@@ -174,18 +169,14 @@ def test_other_weights_show_through_a_runtimes_own_rounding():
     made = convolved(X).numpy()
     right = convolved(X, KERNEL + 1e-4).numpy()
     noise = 0.1 * abs(made - right).mean() * torch.randn(made.shape, generator=G)
-
     found = error_pattern(right, made + noise.numpy(), FLOOR, "conv2d", it=CONV)
-
     assert "the graph's initialiser is another one than PyTorch's" in found
 
 
 def test_tiles_alone_round_by_hundreds_of_floors_where_the_weights_are_right():
     right = convolved(X).numpy()
     noisy = right + 400 * FLOOR * torch.randn(right.shape, generator=G).numpy()
-
     found = error_pattern(right, noisy, FLOOR, "conv2d", it=CONV)
-
     assert found.endswith("rounding, not a rule")
 
 
@@ -194,9 +185,7 @@ def test_a_masked_attention_is_recognised_without_its_mask():
     tensors = {"query": Q, "key": K, "value": V, "attn_mask": mask}
     it = operation("scaled_dot_product_attention", tensors)
     right = functional.scaled_dot_product_attention(Q, K, V, mask).numpy()
-
     found = error_pattern(right, attended(Q, K, V).numpy(), FLOOR, it.op, it=it)
-
     assert found == "the mask of attention is dropped"
 
 
@@ -219,9 +208,7 @@ def test_parts_in_another_order_and_a_product_in_another_layout_are_recognised()
 def test_an_operator_like_no_form_of_its_own_gets_no_form():
     noise = torch.randn(X.shape, generator=G)
     right = normed(X)
-
     found = error_pattern(right.numpy(), (right + noise).numpy(), FLOOR, "", it=NORM)
-
     assert found == ""
 
 
@@ -247,7 +234,6 @@ SHARED = torch.randn(2, 2, 2, 16, 8, generator=G)
 )
 def test_operands_that_fit_no_form_describe_nothing(it, right):
     wrong = right.numpy() * 1.5 + 0.25
-
     assert isinstance(error_pattern(right.numpy(), wrong, FLOOR, it.op, it=it), str)
 
 
@@ -264,9 +250,7 @@ VARIANCE = torch.rand(4, 16, 1, generator=G) * 1e-4
 def test_an_epsilon_that_is_not_under_a_root_is_found(actual, words):
     under = VARIANCE + 1e-5
     it = operation("sqrt", {"self": under})
-
     found = error_pattern(under.sqrt().numpy(), actual.numpy(), FLOOR, "sqrt", it=it)
-
     assert found.startswith(words)
 
 
@@ -282,9 +266,7 @@ def test_another_constant_that_is_no_parameter_is_found(change, words):
     constant = torch.linspace(0, 1, 16)
     it = operation("add", {"self": x})
     right, wrong = x + constant, x + change(constant)
-
     found = error_pattern(right.numpy(), wrong.numpy(), FLOOR, "add", it=it)
-
     assert found.startswith(words)
 
 
@@ -332,26 +314,21 @@ def padded(x):
 )
 def test_a_factor_in_front_of_an_operator_is_told(it, of, x, change, words):
     right, wrong = of(x).numpy(), of(change(x)).numpy()
-
     assert words in error_pattern(right, wrong, FLOOR, it.op, it=it)
 
 
 def test_without_its_weights_a_factor_in_front_may_also_be_one_of_the_weight():
     right, wrong = padded(X).numpy(), padded(X / 0.18215).numpy()
-
     found = error_pattern(right, wrong, FLOOR, "Conv2d")
-
     assert "5.49 times what it should be but for an amount of its own, a bias" in found
     assert "a factor on its input or its weight" in found
 
 
 def test_a_factor_that_holds_for_some_items_alone_is_not_told_of_the_input():
     scale = torch.tensor([1.0, 3.0])[:, None, None, None]
-
     found = error_pattern(
         padded(X).numpy(), padded(scale * X).numpy(), FLOOR, "conv2d", it=PADDED
     )
-
     assert "times PyTorch's" not in found
 
 
@@ -367,9 +344,7 @@ def test_a_factor_that_holds_for_some_items_alone_is_not_told_of_the_input():
 def test_interleaved_rotary_pairs_are_told_from_halves(theirs, ours, words):
     it = operation("slice", {"self": ROWS})
     right, wrong = ROWS[..., theirs].numpy(), ROWS[..., ours].numpy()
-
     found = error_pattern(right, wrong, FLOOR, "slice", it=it)
-
     assert words in found
     assert ("rotary" in found) is bool(words)
 
@@ -406,7 +381,5 @@ def test_a_row_that_a_negative_index_does_not_reach_is_named_with_the_index():
     right = ROWS.clone()
     right[:, -1] = 1.0
     it = operation("index_put", {"self": ROWS, "indices": torch.tensor([-1])})
-
     found = error_pattern(right.numpy(), ROWS.numpy(), FLOOR, "index_put", it=it)
-
     assert found == "along axis 1 it does not write place 63, where an index is -1"

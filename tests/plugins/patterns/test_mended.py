@@ -89,7 +89,6 @@ def words(right, wrong, actual=None):
 )
 def test_the_one_change_that_gives_pytorchs_value_is_said(right, wrong, said):
     (text,) = words(right, wrong)
-
     assert said in text
 
 
@@ -108,7 +107,6 @@ def test_nothing_is_said_where_no_one_change_explains_all_of_it(right, wrong):
 
 def test_nothing_is_said_of_the_file_where_the_runtime_has_another_value():
     other = run(NOT_THERE) + np.float32(0.1)
-
     assert words(DROPPED["tanh"], NOT_THERE, other) == []
 
 

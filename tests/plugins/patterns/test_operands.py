@@ -78,14 +78,12 @@ def operands(tmp_path):
 @pytest.mark.parametrize("nodes", [PLAIN, GEMM])
 def test_weights_are_read_in_pytorchs_layout(operands, nodes):
     weights = operands(nodes).of(NAMED["linear"]).weights
-
     assert np.array_equal(weights["weight"], WEIGHT)
     assert np.array_equal(weights["bias"], BIAS)
 
 
 def test_a_value_that_was_not_recorded_is_moved_as_the_program_moves_it(operands):
     it = operands().of(NAMED["softmax"])
-
     wanted = MADE.reshape(2, 3, 2, 3).swapaxes(1, 2)
     assert [(a, n) for a, n, _ in it.arguments] == [("self", "clone"), ("other", "x")]
     assert np.array_equal(it.arguments[0][2], wanted)
@@ -94,14 +92,12 @@ def test_a_value_that_was_not_recorded_is_moved_as_the_program_moves_it(operands
 
 def test_others_are_inputs_and_computed_values_of_the_shape_and_no_masks(operands):
     it = operands().of(NAMED["linear"])
-
     assert [name for name, _ in it.others((2, 3, 4))] == ["x", "hidden"]
     assert [name for name, _ in it.others((2, 2, 3, 3))] == ["view", "transpose"][1:]
 
 
 def test_the_parts_of_an_argument_are_put_in_another_order(operands):
     ((words, value),) = operands().of(NAMED["norm"]).reordered()
-
     assert words == "the parts of cat are exchanged: another order"
     assert np.array_equal(value, np.concatenate([HIDDEN + 1, HIDDEN], axis=1))
 
@@ -109,7 +105,6 @@ def test_the_parts_of_an_argument_are_put_in_another_order(operands):
 def test_a_file_that_is_no_graph_has_no_weights(operands, tmp_path):
     told = operands()
     (tmp_path / "model.onnx").write_bytes(b"no graph")
-
     assert told.of(NAMED["linear"]).weights == {}
 
 

@@ -69,13 +69,11 @@ def record(**about):
 
 
 def section(ident, **about):
-    parts = {one.id: one for one in page_of_plan(record(**about)).sections}
-    return parts.get(ident)
+    return {one.id: one for one in page_of_plan(record(**about)).sections}.get(ident)
 
 
 def test_the_head_says_the_size_and_how_much_of_the_bound_is_used():
     page = page_of_plan(record())
-
     assert page.title == "unet: 3.0 MB within the bound"
     assert page.sentences[0] == (
         "It uses 80 % of the bound: SQNR 31.94 dB, at least 30.0 asked."
@@ -86,7 +84,6 @@ def test_the_head_says_the_size_and_how_much_of_the_bound_is_used():
 
 def test_every_file_and_the_front_are_points_of_the_chart():
     traces = section("sizes").chart.figure["data"]
-
     points = {one["name"]: len(one["x"]) for one in traces if one.get("name")}
     assert points == {"foretold": 3, "every layer alike": 2, "the plan": 1}
 
@@ -105,13 +102,11 @@ def test_every_file_and_the_front_are_points_of_the_chart():
 )
 def test_an_axis_of_decibels_is_drawn_only_if_they_are_the_bound(files, marked):
     layout = section("sizes", files=files).chart.figure["layout"]
-
     assert ("yaxis2" in layout) is marked
 
 
 def test_times_have_a_chart_where_files_were_timed():
     timed = [{**one, "time_ms": 5.0 + at} for at, one in enumerate(record()["files"])]
-
     assert section("times") is None
     chart = section("times", files=timed).chart
     assert chart.figure["layout"]["xaxis"]["title"]["text"] == "a run, ms"
@@ -119,7 +114,6 @@ def test_times_have_a_chart_where_files_were_timed():
 
 def test_a_row_of_blocks_has_the_layers_of_one_block_of_the_network():
     found = section("network").rows
-
     assert {name: [one.bits for one in row] for name, row in found.items()} == {
         "conv_in": [32],
         "down_blocks.0": [8, 4],
@@ -128,7 +122,6 @@ def test_a_row_of_blocks_has_the_layers_of_one_block_of_the_network():
 
 def test_layers_in_float32_are_counted_and_each_has_its_reason():
     kept = section("kept")
-
     assert kept.title == "Kept in float32: 1 of 3 layers"
     (words,) = cells(kept.table, "why")
     assert words.startswith(
@@ -148,10 +141,7 @@ def test_a_plan_without_float32_has_no_table_of_what_it_keeps():
         (LAYERS[2], "no fewer bits to give"),
         (layer("a", 32, {"32": 0.0, "8": 38.0}), "use 3,800 % more of the bound"),
         # Only numbers of bits that were timed count in a plan that is to be fast.
-        (
-            timed({"32": 3e-3, "4": 1e-3}, bits=32),
-            "In 4 bits in place of float32",
-        ),
+        (timed({"32": 3e-3, "4": 1e-3}, bits=32), "In 4 bits in place of float32"),
         (timed({"32": 3e-3, "4": 1e-3}, bits=32), "be 2 ms faster"),
         (timed({"32": 1e-3, "4": 1e-3}, bits=32), "It is not faster with 4 bits"),
         (timed({"32": 3e-3, "4": 1e-3}, bits=4), "no fewer bits to give"),
@@ -169,10 +159,7 @@ def test_a_layer_says_why_it_has_its_bits(unmeasured, words):
             "Rounding moves step 2 of 3 most (SQNR 31.0 dB), and step 1 least",
         ),
         # A text encoder runs before the first step.
-        (
-            {"free-running": FED_BACK},
-            "Rounding moves step 3 of 3 most (SQNR 29.0 dB)",
-        ),
+        ({"free-running": FED_BACK}, "Rounding moves step 3 of 3 most (SQNR 29.0 dB)"),
     ],
 )
 def test_the_step_that_rounding_moves_most_is_named(moved, words):
@@ -185,9 +172,7 @@ def test_a_plan_of_outputs_has_no_steps():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_phone_shows_every_part_and_a_checker_finds_no_serious_fault(
-    browser, tmp_path, scheme
-):
+def test_a_phone_shows_every_part_without_serious_fault(browser, tmp_path, scheme):
     path = tmp_path / "plan.html"
     path.write_text(plan_page(record()), encoding="utf-8")
     with chromiums.opened(browser, path, width=390, scheme=scheme) as seen:

@@ -30,7 +30,6 @@ def project(tmp_path_factory):
 def test_a_new_file_does_not_load_in_an_old_version_and_doctor_says_so(project):
     old = project.parity("doctor", "--app", "mnn=3.4.1")
     new = project.parity("doctor", "--app", "mnn=3.5.0")
-
     assert old.code == 1, old.text
     assert old.has(UNREAD), old.text
     assert new.code == 0, new.text
@@ -68,7 +67,6 @@ def test_a_version_that_does_not_exist_is_no_parity_and_no_skip(project):
     own = project.branch(project.path.parent / "absent")
     own.change("parity.toml", "[backend.mnn]\n", '[backend.mnn]\nversions = ["9.9"]\n')
     ended = own.parity("run", f"{CASE}@9.9")
-
     assert ended.code == 2, ended.text
     assert ended.has("The package index has no wheel of MNN 9.9 for Python"), ended.text
     assert "Traceback" not in ended.text

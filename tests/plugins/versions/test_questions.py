@@ -56,13 +56,9 @@ def case_of(tmp_path, backend):
         pytest.param("", version("MNN"), id="installed"),
     ],
 )
-def test_the_second_question_names_the_converter_that_makes_the_file(
-    tmp_path, converter, by
-):
+def test_the_second_question_names_the_files_converter(tmp_path, converter, by):
     case = case_of(tmp_path, f"[backend.mnn]\n{converter}")
-
     asked = dict(questions(case, MNN, "3.10.0"))
-
     assert list(asked) == ["converted and run there", f"converted by {by}, run there"]
     converters = [one.variant.converter for one in asked.values()]
     assert converters == ["3.10.0", case.variant.converter]
@@ -70,7 +66,5 @@ def test_the_second_question_names_the_converter_that_makes_the_file(
 
 def test_both_questions_to_a_version_are_judged_by_its_table(tmp_path):
     case = case_of(tmp_path, '[backend.mnn]\nprecision = ["low"]')
-
     asked = dict(questions(case, MNN, "3.5.0"))
-
     assert [one.id for one in asked.values()] == ["unet/mnn/fp32@3.5.0-low"] * 2

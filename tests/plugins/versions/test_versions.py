@@ -43,7 +43,6 @@ def answers(tmp_path):
 
 def test_a_change_names_both_versions_and_the_first_divergence(answers):
     (said,) = changes(answers(v1_20_1=RIGHT, v1_21_0=WRONG, v1_22_0=WRONG))
-
     assert said == (
         "run there: wrong since 1.21.0, right in 1.20.1, first at net.v1 (conv2d), "
         "900 floors."
@@ -52,13 +51,11 @@ def test_a_change_names_both_versions_and_the_first_divergence(answers):
 
 def test_a_repaired_version_names_the_error_that_was_there(answers):
     (said,) = changes(answers(v3_2_0=WRONG, v3_4_0=RIGHT))
-
     assert said.startswith("run there: right since 3.4.0, wrong in 3.2.0, first at ")
 
 
 def test_a_file_that_is_too_new_is_not_read_and_not_wrong(answers):
     found = answers(v3_4_1=UNREAD, v3_5_0=RIGHT)
-
     assert [one.cell for one in found] == ["cannot be read", "right, 0.1 floors"]
     assert NEWER in changes(found)[0]
 
@@ -85,9 +82,7 @@ def test_the_exit_code_says_whether_all_are_right(answers, versions, code):
     assert code_of(answers(**versions)) == code
 
 
-def test_text_and_page_have_a_row_per_version_and_a_column_per_question(
-    answers, tmp_path
-):
+def test_text_and_page_have_a_row_per_version_and_all_questions(answers, tmp_path):
     both = [
         *answers("converted and run there", v3_4_1=WRONG, v3_5_0=RIGHT),
         *answers("run there", v3_4_1=UNREAD, v3_5_0=RIGHT),
@@ -126,7 +121,6 @@ def test_bisection_finds_a_change_wherever_it_is_and_tries_few(since):
 
 def test_a_fault_that_came_and_went_has_two_changes():
     found = bisected(range(40), lambda some: [7 <= one < 25 for one in some], 5)
-
     assert {6, 7, 24, 25} <= set(found)
     assert len(found) < 16
 

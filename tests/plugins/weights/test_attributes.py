@@ -94,7 +94,6 @@ def test_a_sound_graph_says_what_the_program_says(exported):
 )
 def test_another_attribute_is_named_with_both_values(exported, tmp_path, change, words):
     (said,) = changed(exported, tmp_path, says(*change)).values()
-
     assert words in said
 
 
@@ -137,10 +136,8 @@ RESIZES = {
 def test_each_attribute_of_a_resize_is_compared(words, tmp_path):
     how, name, value = RESIZES[words]
     nets.export(Resized(**how), PICTURE, tmp_path, "dynamo", 18)
-
     right = differing(tmp_path)
     wrong = changed(tmp_path, tmp_path / "wrong", says(("Resize",), name, value))
-
     assert right == {}
     assert words in "; ".join(wrong.values())
 
@@ -266,13 +263,9 @@ def folded(pads):
         ((), "SAME_UPPER", "padding is [1, 1, 2, 2] in the graph, [1, 1, 1, 1] in"),
     ],
 )
-def test_a_padding_in_front_of_a_convolution_may_be_folded_into_it(
-    sides, pads, words, tmp_path
-):
+def test_a_padding_may_be_folded_into_its_convolution(sides, pads, words, tmp_path):
     nets.export(Padded(sides), PICTURE, tmp_path, "dynamo", 18)
-
     found = changed(tmp_path, tmp_path / "changed", folded(pads))
-
     assert bool(found) == bool(words)
     assert words in "; ".join(found.values())
 
@@ -284,10 +277,8 @@ class First(nn.Module):
 
 def test_the_last_of_equal_values_is_not_the_first(tmp_path):
     nets.export(First(), PICTURE, tmp_path, "dynamo", 18)
-
     change = says(("ArgMax",), "select_last_index", 1)
     found = changed(tmp_path, tmp_path / "changed", change)
-
     assert "select_last_index is 1 in the graph, 0" in "; ".join(found.values())
 
 
@@ -315,7 +306,6 @@ def test_an_operator_whose_weights_have_fewer_bits_is_said(tmp_path):
     probes = load_probes(tmp_path / PROBES)
     (tmp_path / "int8").mkdir()
     transform_onnx(tmp_path / MODEL, "int8-weights", tmp_path / "int8")
-
     assert fewer_bits(probes, tmp_path / MODEL) == {}
     assert list(fewer_bits(probes, tmp_path / "int8" / MODEL).values()) == [
         "its weights have fewer bits in the file: 8"

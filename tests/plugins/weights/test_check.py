@@ -187,17 +187,13 @@ class Adapted(nn.Module):
 )
 @pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
 @pytest.mark.filterwarnings("ignore")
-def test_weights_of_another_scale_of_the_lora_are_told(
-    exporter, theirs, said, tmp_path
-):
+def test_weights_of_another_scale_of_a_lora_are_told(exporter, theirs, said, tmp_path):
     component = nets.component("net", {"x": ("batch", 6, 8)})
     opset = 18 if exporter == "dynamo" else 17
     nets.export(Adapted(theirs).eval(), component, tmp_path, exporter, opset)
     lora = Lora(name="style", scale=0.8, without=Adapted)
     probes = load_probes(tmp_path / PROBES)
-
     checked = check_graph(Adapted(0.8).eval(), probes, tmp_path / MODEL, lora)
-
     assert said in checked["lora"]
     assert bool(checked["lora"]) is bool(said)
 
@@ -209,7 +205,6 @@ def test_weights_that_a_lora_does_not_explain_are_not_told_of_it():
         "query.weight": (module.query.weight.detach().numpy() + 0.1,),
         "key.weight": (Adapted().key.weight.detach().numpy(),),
     }
-
     assert lora_words(lora, module, held) == ""
 
 
@@ -224,7 +219,6 @@ def test_weights_that_a_lora_does_not_explain_are_not_told_of_it():
 )
 def test_a_module_is_dropped_where_all_other_weights_are_pytorchs(found, ran, lost):
     probe = Probe(name="c", position=0, kind=ValueKind.COMPUTE, op="Conv2d", module=ran)
-
     assert dropped(found, [probe], exact=True) == lost
     assert dropped(found, [replace(probe, onnx="c")], exact=True) == []
     assert dropped(found, [probe], exact=False) == []
@@ -263,9 +257,7 @@ def told(checked, *, foreign=False, failing=False):
 
 def test_an_export_holds_every_weight(exported):
     module, folder = exported
-
     checked = check_graph(module, load_probes(folder / PROBES), folder / MODEL)
-
     assert checked["equal"] == checked["tensors"] == 16
     assert checked["attributes"] == []
     assert told(checked) is None
@@ -320,7 +312,6 @@ def test_a_weight_that_no_rewrite_makes_is_named(  # noqa: PLR0917  # fixtures
     exported, tmp_path, name, change, words, foreign
 ):
     outcome, said = told(changed(exported, tmp_path, **{name: change}), foreign=foreign)
-
     assert outcome is Outcome.WEIGHTS
     assert name in said
     assert words in said
@@ -335,9 +326,7 @@ WILD = {
 
 @pytest.mark.parametrize("foreign", [False, True])
 @pytest.mark.parametrize("number", WILD)
-def test_one_wild_number_is_counted_and_explains_no_other(
-    exported, tmp_path, number, foreign
-):
+def test_one_wild_number_explains_no_other(exported, tmp_path, number, foreign):
     wild, words = WILD[number]
 
     def one(weight):
@@ -371,9 +360,7 @@ def test_what_does_not_explain_a_tenth_of_a_weight_is_not_said(name, size):
     actual = np.array(CHANGES[name](expected), np.float32)
     at = np.random.default_rng(5).choice(actual.size, actual.size // 10, replace=False)
     actual.flat[at] = size * np.random.default_rng(6).normal(size=len(at))
-
     words = difference(expected, actual).words
-
     assert not any(claim in words for claim in CLAIMS)
 
 
@@ -382,7 +369,6 @@ def test_a_wild_row_does_not_hide_what_is_wrong_with_the_others():
     expected[0] *= 1e6
     actual = expected * np.float32(2)
     actual[1:] = expected[1:] + np.float32(0.1)
-
     assert "times PyTorch's" not in difference(expected, actual).words
 
 
@@ -392,11 +378,7 @@ def test_a_wild_row_does_not_hide_what_is_wrong_with_the_others():
         (CONV, lambda w: w * 1.01, "it is 1.01 times PyTorch's"),
         (QUERY, np.transpose, "it is transposed"),
         (FF, np.zeros_like, "it is 0 everywhere"),
-        (
-            "conv_in.bias",
-            lambda b: np.roll(b, 1),
-            "it is shifted by one along axis 0",
-        ),
+        ("conv_in.bias", lambda b: np.roll(b, 1), "it is shifted by one along axis 0"),
         (
             CONV,
             lambda w: w * np.linspace(1, 2, 8)[:, None, None, None],
@@ -404,11 +386,10 @@ def test_a_wild_row_does_not_hide_what_is_wrong_with_the_others():
         ),
     ],
 )
-def test_what_algebra_may_do_counts_in_an_export_and_where_outputs_are_off(
+def test_what_algebra_may_do_counts_in_an_export(
     exported, tmp_path, name, change, words
 ):
     checked = changed(exported, tmp_path, **{name: change})
-
     for foreign, failing in ((False, False), (True, True)):
         _, said = told(checked, foreign=foreign, failing=failing)
         assert f"weight {name} of the graph is not PyTorch's: {words}" in said
@@ -417,13 +398,11 @@ def test_what_algebra_may_do_counts_in_an_export_and_where_outputs_are_off(
 @pytest.mark.parametrize("name", [QUERY, FF])
 def test_a_factor_that_moved_in_a_file_of_others_is_none(exported, tmp_path, name):
     checked = changed(exported, tmp_path, **{name: lambda w: w * 0.5})
-
     assert told(checked, foreign=True) is None
 
 
 def test_last_bits_count_in_an_export_and_not_in_a_file_of_others(exported, tmp_path):
     checked = changed(exported, tmp_path, **{CONV: lambda w: np.nextafter(w, 9)})
-
     assert "its last bits differ" in told(checked)[1]
     assert told(checked, foreign=True, failing=True) is None
 
@@ -459,10 +438,8 @@ def test_two_weights_in_each_others_place_are_named_together(exported, tmp_path)
 def test_another_checkpoint_is_one_sentence(exported, tmp_path, change, words, foreign):
     module, _ = exported
     names = [name for name, _ in module.named_parameters() if name != "kinds.weight"]
-
     checked = changed(exported, tmp_path, **dict.fromkeys(names, change))
     _, said = told(checked, foreign=foreign, failing=foreign)
-
     assert words in said
     assert "first conv_in.weight" in said
 
@@ -488,7 +465,6 @@ def test_weights_that_are_cut_short_are_refused_by_name(tmp_path):
     nets.export(module, nets.BLOCKS, tmp_path, external_data=True)
     file = tmp_path / WEIGHTS
     file.write_bytes(file.read_bytes()[:1000])
-
     with pytest.raises(StageError, match=r"weight .* cannot be read .* cut short"):
         check_graph(module, load_probes(tmp_path / PROBES), tmp_path / MODEL)
 
@@ -517,16 +493,12 @@ class Folded(nn.Module):
     ],
 )
 @pytest.mark.parametrize("trained", [False, True])
-def test_a_weight_that_the_export_folded_is_not_taken_for_another(
-    tmp_path, fold, trained
-):
+def test_a_weight_that_the_export_folded_is_no_other(tmp_path, fold, trained):
     module = Folded(fold)
     if trained:
         nn.init.normal_(module.scale)
     nets.export(module, nets.component("net", {"x": ("batch", 16)}), tmp_path)
-
     checked = check_graph(module, load_probes(tmp_path / PROBES), tmp_path / MODEL)
-
     assert checked["weights"] == []
     assert "scale" in checked["elsewhere"] or not trained
 
@@ -560,7 +532,7 @@ class FromOne(nn.Module):
 
 @pytest.mark.parametrize("weight", [0.0, 0.25])
 @pytest.mark.parametrize(("added", "differing"), [(1.0, 0), (1.5, 1)])
-def test_what_a_part_computes_from_its_weight_alone_is_no_other_weight(
+def test_what_a_part_computes_from_its_weight_is_no_other(
     tmp_path, weight, added, differing
 ):
     module = nn.Sequential(FromOne())
@@ -571,12 +543,9 @@ def test_what_a_part_computes_from_its_weight_alone_is_no_other_weight(
     held = numpy_helper.from_array(np.full(4, weight + added, np.float32), "0.weight")
     graph = onnx.helper.make_graph([node], "g", [given], [made], [held])
     onnx.save(onnx.helper.make_model(graph), tmp_path / MODEL)
-    found = check_graph(module, (), tmp_path / MODEL)
-
-    assert found["differing"] == differing
+    assert check_graph(module, (), tmp_path / MODEL)["differing"] == differing
 
 
 def test_a_number_without_axes_differs_from_one_with_an_axis_in_words():
     found = difference(np.array(0.5, np.float32), np.array([0.25], np.float32))
-
     assert found.words == "it is 0.5 times PyTorch's"

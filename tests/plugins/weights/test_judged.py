@@ -61,14 +61,10 @@ TAKEN = {"by": "names", "left_out": [], "extra": [], "unfed": []}
         (PADDING, 40, {"foreign": TAKEN}, Outcome.ATTRIBUTES),
     ],
 )
-def test_another_attribute_fails_outputs_unless_a_rewrite_explains_it(
-    judged, attribute, floors, about, outcome
-):
+def test_an_attribute_fails_unless_rewritten(judged, attribute, floors, about, outcome):
     graphs = ({**GRAPH, "attributes": [attribute]},)
     made = record(*chain(1, 2), output(floors), graphs=graphs, **about)
-
     verdict = judged(made, OUTPUTS)
-
     assert verdict.found is outcome
     assert judged(made, LAYERS).found is Outcome.WITHIN
     if outcome is Outcome.ATTRIBUTES:
@@ -78,7 +74,6 @@ def test_another_attribute_fails_outputs_unless_a_rewrite_explains_it(
 def test_fewer_bits_and_no_rewrite_are_blamed_for_outputs_that_fail(judged):
     graphs = ({**GRAPH, "attributes": [PADDING], "exact": False},)
     made = record(output(40), graphs=graphs, foreign=TAKEN)
-
     assert judged(made, OUTPUTS).found is Outcome.EXCEEDS
 
 

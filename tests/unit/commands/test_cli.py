@@ -53,13 +53,9 @@ def test_a_word_it_does_not_know_is_2(args, capsys):
     ],
     ids=" ".join,
 )
-def test_a_path_that_no_file_can_have_is_a_sentence(
-    words, tmp_path, capsys, monkeypatch
-):
+def test_a_path_that_cannot_be_is_a_sentence(words, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-
     assert main([word.replace("LONG", "x" * 5000) for word in words]) == 2
-
     said = capsys.readouterr().err
     assert "Traceback" not in said
     assert 0 < len(said) < 2000
@@ -75,9 +71,7 @@ def test_a_path_that_no_file_can_have_is_a_sentence(
 def test_an_amount_that_is_none_removes_nothing_from_a_store(words, tmp_path, capsys):
     store = Store(root=tmp_path / "store")
     kept = store.make("onnx", {"opset": 18}, lambda _: {})
-
     assert main(["store", *words, "--store", str(store.root)]) == 2
-
     assert words[1] in capsys.readouterr().err
     assert [entry.id for entry in store.entries()] == [kept.id]
 
@@ -101,7 +95,6 @@ def test_an_empty_store_is_no_error(words, tmp_path, capsys):
 )
 def test_a_tilde_is_the_home_of_the_user(command, said, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HOME", str(tmp_path))
-
     assert main(command) == 2
     assert said.format(tmp_path / "x") in capsys.readouterr().err
 
@@ -115,7 +108,6 @@ def every_command(group):
 def test_every_path_of_a_command_may_begin_with_a_tilde():
     given = [one for command in every_command(cli) for one in command.params]
     paths = [one for one in given if isinstance(one.type, click.Path)]
-
     assert {"--out", "--suite", "--runs", "--into"} <= {p.opts[0] for p in paths}
     assert [one for one in paths if not isinstance(one.type, HomePath)] == []
 
@@ -124,16 +116,12 @@ def test_every_path_of_a_command_may_begin_with_a_tilde():
     ("name", "meanwhile"),
     [("file/made", None), ("made", OSError(errno.ENOSPC, "No space left on device"))],
 )
-def test_a_folder_that_cannot_be_made_is_said_and_leaves_nothing(
-    tmp_path, name, meanwhile
-):
+def test_a_folder_that_cannot_be_made_leaves_nothing(tmp_path, name, meanwhile):
     (tmp_path / "file").touch()
     path = tmp_path / name
-
     words = rf"{path} cannot be made \(.+\); give another with --out"
     with pytest.raises(SuiteError, match=words), new_folder(path):
         raise meanwhile or AssertionError(path)
-
     assert [one.name for one in tmp_path.iterdir()] == ["file"]
 
 
@@ -175,7 +163,6 @@ def test_the_key_tab_completes_commands_and_cases(folder, words, completed):
 def test_a_baseline_is_refused_where_no_plug_in_compares_with_one(monkeypatch, capsys):
     monkeypatch.setattr("harness.core.plugins._plugins", lambda: ())
     suite = str(FIXTURES / "text_tasks" / "bert")
-
     assert main(["run", "--suite", suite, "--baseline", "digits"]) == 2
     assert (
         "needs a plug-in that compares runs, and none is installed"

@@ -57,12 +57,10 @@ def test_a_log_file_gets_ended_long_stages_and_nothing_that_moves():
 @pytest.mark.parametrize(("on_target", "times"), [(False, True), (True, False)])
 def test_what_runs_on_a_target_has_no_time(live, on_target, times):
     stream, lines = shown(live=live)
-
     for stage in ("isolating", "done"):
         lines.tell(replace(at(stage), on_target=on_target))
         time.sleep(0.2)
     lines.close()
-
     assert "isolating" in stream.getvalue()
     assert bool(re.search(r"\d s\b", stream.getvalue())) is times
 
@@ -83,22 +81,18 @@ def test_a_log_file_gets_lines_of_a_stage_that_goes_on(monkeypatch):
 
 def test_a_terminal_gets_a_line_that_moves_and_is_wiped():
     stream, lines = shown()
-
     lines.tell(at("exporting"))
     time.sleep(0.2)
     lines.close()
-
     assert "exporting unet opset 18 0 s" in stream.getvalue()
     assert stream.getvalue().endswith("\x1b[K")
 
 
 def test_it_is_no_longer_than_there_is_room():
     stream, lines = shown(room=30)
-
     lines.tell(at("exporting", "a" * 99))
     time.sleep(0.2)
     lines.close()
-
     moved = stream.getvalue().split("\x1b7\x1b[K")[1:]
     assert moved
     assert all(len(text.partition("\x1b8")[0]) <= 30 for text in moved)
@@ -124,17 +118,14 @@ def test_two_jobs_on_one_component_are_kept_apart():
 def test_after_it_closed_nothing_is_written():
     stream, lines = shown()
     lines.close()
-
     lines.tell(at("exporting"))
     time.sleep(0.05)
-
     assert stream.getvalue() == ""
 
 
 def test_a_line_of_ones_own_comes_above():
     stream, lines = shown()
     lines.line("done")
-
     assert stream.getvalue() == "\x1b[Kdone\n"
 
 
@@ -171,19 +162,16 @@ def test_the_time_left_comes_from_an_earlier_run(ended, costs_s, words):
     run = Course(cases, {("suite", name): cost for name, cost in costs_s.items()})
     for name in ended:
         run.end(("suite", name))
-
     assert run.words(time.monotonic() + 30.0) == words
 
 
 def test_a_lasting_line_begins_where_the_caller_says():
     stream = io.StringIO()
     lines = ProgressLines(stream, live=False, lead=lambda: "\n")
-
     lines.tell(at("exporting"))
     lines._lanes[threading.get_ident()].since_s -= 10
     lines.tell(at("done"))
     lines.close()
-
     assert stream.getvalue().startswith("\n  exporting ")
 
 
@@ -194,11 +182,9 @@ class Unread(io.StringIO):
 
 def test_a_job_does_not_fail_where_nobody_reads_its_progress():
     lines = ProgressLines(Unread(), live=False)
-
     lines.tell(at("exporting"))
     time.sleep(0.03)
     lines.tell(at("done"))
     lines.close()
-
     with pytest.raises(BrokenPipeError):  # the caller does stop
         lines.line("a case")

@@ -195,7 +195,6 @@ def save(folder: Path, change=lambda _: None) -> Path:
 
 def test_the_file_itself_is_healthy(tmp_path):
     path = save(tmp_path)
-
     assert read_header(path).rows == {"ids": 9}
     assert write_suite(path.parent, tmp_path / "suite")
 
@@ -203,10 +202,8 @@ def test_the_file_itself_is_healthy(tmp_path):
 @pytest.mark.parametrize(("change", "said"), DAMAGES.values(), ids=DAMAGES)
 def test_a_damaged_file_is_refused_before_a_suite_is_written(tmp_path, change, said):
     path = save(tmp_path, change)
-
     with pytest.raises(SuiteError, match=said) as refused:
         write_suite(path.parent, tmp_path / "suite")
-
     assert "model.onnx" in str(refused.value)
     assert len(str(refused.value)) < 600
     assert not (tmp_path / "suite").exists()
@@ -216,7 +213,6 @@ def test_a_damaged_file_is_refused_before_a_suite_is_written(tmp_path, change, s
 def test_a_suite_that_names_a_damaged_file_is_refused(tmp_path, change, said):
     path = save(tmp_path, change)
     (path.parent / "parity.toml").write_text(SUITE)
-
     with pytest.raises(SuiteError, match=said):
         load_suite(path.parent)
 
@@ -227,9 +223,7 @@ def test_a_command_ends_in_a_sentence(tmp_path, command, damage):
     path = save(tmp_path, DAMAGES[damage][0])
     (path.parent / "parity.toml").write_text(SUITE)
     (path.parent / "tolerances.toml").write_text("")
-
     ended = called(path.parent, command, "--store", str(tmp_path / "store"))
-
     ended.check(2, "model.onnx")
     assert "error of the harness" not in ended.text
 
@@ -237,7 +231,6 @@ def test_a_command_ends_in_a_sentence(tmp_path, command, damage):
 def test_a_name_that_is_no_text_is_refused(tmp_path):
     path = save(tmp_path)
     path.write_bytes(path.read_bytes().replace(b"cast", b"\xff\xfe\xfd\xfc"))
-
     with pytest.raises(SuiteError, match="which is no text"):
         read_header(path)
 
@@ -266,6 +259,5 @@ def field(number, content):
 
 def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "model.onnx")
-
     with pytest.raises(SuiteError, match="it is no plain file"):
         read_header(tmp_path / "model.onnx")

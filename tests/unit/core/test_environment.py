@@ -36,7 +36,6 @@ def git(folder, *arguments):
 
 def test_this_machine_is_described():
     here = environment()
-
     assert here.python == sys.version.split()[0]
     assert here.core_count >= 1
     assert here.cpu
@@ -45,7 +44,6 @@ def test_this_machine_is_described():
 
 def test_it_survives_json():
     told = environment().to_json()
-
     assert json.loads(json.dumps(told)) == told
     assert told["id"] == environment().id
 
@@ -117,7 +115,6 @@ def test_the_packages_of_record_are_dependencies():
     extras = project["project"]["optional-dependencies"].values()
     every = [*project["project"]["dependencies"], *chain.from_iterable(extras)]
     wanted = " ".join(every).lower()
-
     # protobuf comes with onnx; it is recorded because another version breaks it.
     missing = {name.lower() for name in subject.packages()} - {"protobuf"}
     assert [name for name in sorted(missing) if name not in wanted] == []
@@ -148,9 +145,7 @@ def test_importing_it_loads_no_framework():
     ],
     ids=lambda one: one[0],
 )
-def test_settings_of_a_downloaded_repository_start_nothing(
-    tmp_path, monkeypatch, setting
-):
+def test_settings_of_others_repository_start_nothing(tmp_path, monkeypatch, setting):
     repository, programs = tmp_path / "downloaded", tmp_path / "programs"
     repository.mkdir()
     programs.mkdir()

@@ -57,29 +57,22 @@ def install(monkeypatch):
 
 @pytest.mark.parametrize(
     ("functions", "words"),
-    [
-        ((), ""),
-        (("nothing",), ""),
-        (("nothing", "everywhere"), "it is 2 everywhere"),
-    ],
+    [((), ""), (("nothing",), ""), (("nothing", "everywhere"), "it is 2 everywhere")],
     ids=["no plug-in", "it knows none", "the second knows it"],
 )
 def test_the_first_plug_in_that_knows_a_pattern_says_it(install, functions, words):
     install(patterns=functions)
-
     assert pattern_of(OFF) == words
 
 
 def test_a_plug_in_that_cannot_be_loaded_answers_nothing(install):
     install("no module", patterns=("everywhere",))
-
     assert [*answers("patterns", OFF)] == ["it is 2 everywhere"]
     assert [one.name for one in plugins.added("patterns")][1:] == [GROUP]
 
 
 def test_a_function_that_is_not_there_is_refused(install):
     install(patterns=("gone",))
-
     with pytest.raises(SpecError, match="test_plugins:gone cannot be loaded"):
         pattern_of(OFF)
 
@@ -92,15 +85,11 @@ def test_a_function_that_is_not_there_is_refused(install):
         (("fails",), Outcome.RUN, "not subscriptable"),
     ],
 )
-def test_a_finding_counts_before_values_and_one_that_fails_leaves_it_open(
-    install, tmp_path, functions, found, words
-):
+def test_a_finding_counts_before_values(install, tmp_path, functions, found, words):
     install(findings=functions)
-
     policy = policy_of(tmp_path, TOLERANCES)
     made = record(output(2))
     verdict = judge_case(made, OUTPUTS, policy, (), min_coverage=0.9, today=TODAY)
-
     assert verdict.found is found
     assert words in verdict.reason
 
@@ -110,14 +99,11 @@ def test_a_comparison_of_graphs_is_decided_by_the_plug_ins_that_make_it(install)
     install()
     bare = stage.key()
     install(graphs=("differs",))
-
     assert stage.key()["plugins"] == {f"{__name__}:differs": keys._code_at(__name__)}
     assert stage.key() != bare
 
 
-def test_an_own_plug_in_without_an_entry_point_is_not_missing_in_silence(
-    monkeypatch, tmp_path
-):
+def test_an_own_plug_in_without_an_entry_point_is_named(monkeypatch, tmp_path):
     for name in ("tune", "new"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").touch()
@@ -137,7 +123,6 @@ LACKING = SpecError("none is installed")
 @pytest.mark.parametrize("other", ["nothing_at_all", "gone"])
 def test_the_first_function_that_knows_an_answer_gives_it(install, other):
     install(patterns=(other, "everywhere"))
-
     assert first_answer("patterns", OFF, lacking=LACKING) == "it is 2 everywhere"
 
 
@@ -152,6 +137,5 @@ def test_the_first_function_that_knows_an_answer_gives_it(install, other):
 )
 def test_where_no_function_answers_the_reason_is_said(install, functions, words):
     install(patterns=functions)
-
     with pytest.raises(SpecError, match=words):
         first_answer("patterns", OFF, lacking=LACKING)

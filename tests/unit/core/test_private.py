@@ -134,18 +134,15 @@ def test_a_home_is_a_tilde(text, shown):
 def test_the_own_home_is_a_tilde_wherever_it_is(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     private._own.cache_clear()
-
     assert (
         public(f"a {tmp_path}/b in {tmp_path}, {tmp_path}2")
         == f"a ~/b in ~, {tmp_path}2"
     )
-
     private._own.cache_clear()
 
 
 def test_a_path_below_the_suite_is_told_from_there(tmp_path):
     text = f"{tmp_path}/net.py:12 {tmp_path}/a/b.onnx in {tmp_path}: no"
-
     assert public(text, tmp_path) == "net.py:12 a/b.onnx in .: no"
 
 
@@ -166,7 +163,6 @@ def test_a_module_is_told_by_its_package():
 
 def test_what_is_published_has_neither_paths_nor_secrets():
     text = f"at /opt/x y/z\nhttps://h/p?sig={PLANTED}"
-
     assert without_paths(text) == "at PATH\nhttps://h/p?…"
 
 
@@ -194,5 +190,4 @@ def test_what_is_published_has_neither_paths_nor_secrets():
 def test_no_text_keeps_it_busy(text):
     start_s = time.perf_counter()
     public(text, Path(sys.prefix))
-
     assert time.perf_counter() - start_s < 3

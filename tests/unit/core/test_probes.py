@@ -25,7 +25,6 @@ PROBES = tuple(
 @pytest.mark.parametrize("probes", [PROBES, ()], ids=["some", "none"])
 def test_probes_survive_a_file(tmp_path, probes):
     save_probes(probes, tmp_path / "probes.json")
-
     assert load_probes(tmp_path / "probes.json") == probes
 
 
@@ -34,7 +33,6 @@ def test_an_unknown_kind_is_not_read(tmp_path):
     rows = json.loads((tmp_path / "probes.json").read_text(encoding="utf-8"))
     rows[0]["kind"] = "guess"
     (tmp_path / "probes.json").write_text(json.dumps(rows), encoding="utf-8")
-
     with pytest.raises(StoreError, match="guess"):
         load_probes(tmp_path / "probes.json")
 

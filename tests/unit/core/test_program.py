@@ -43,7 +43,6 @@ FLOOD = "import os; [os.write(2, b'x' * 65536) for _ in range({})]; print('\\nth
 
 def test_of_a_flood_the_beginning_and_the_end_are_kept():
     done = ended([sys.executable, "-c", FLOOD.format(1024)])
-
     assert done.words == "the end"
     assert "… 67,076,105 bytes are left out here …" in done.text
     assert len(done.text) < 3 * KEPT_BYTES
@@ -53,7 +52,6 @@ def test_of_a_flood_the_beginning_and_the_end_are_kept():
 def test_one_of_both_streams_can_be_left_out(kept):
     code = "import sys; print('stdout'); print('stderr', file=sys.stderr)"
     streams = {name: name == kept for name in ("stdout", "stderr")}
-
     assert ended([sys.executable, "-c", code], **streams).text == kept
 
 
@@ -62,13 +60,11 @@ LEAVE = "import subprocess; subprocess.Popen(['sleep', '60']); print('began')"
 
 def test_what_a_program_leaves_running_is_not_waited_for():
     began_s = time.monotonic()
-
     assert ended([sys.executable, "-c", LEAVE]).text == "began"
     assert time.monotonic() - began_s < 20
 
 
 def test_a_program_that_is_stopped_takes_along_what_it_started(tmp_path):
     command = ["sh", "-c", f'sleep 60 & echo $! > "{tmp_path}/pid"; wait']
-
     assert ended(command, limit_s=1).words == "no end within 1 s"
     assert gone(int((tmp_path / "pid").read_text()))

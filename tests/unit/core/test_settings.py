@@ -17,7 +17,6 @@ from harness.core.settings import NextSteps
 )
 def test_the_option_names_the_suite_from_here(tmp_path, monkeypatch, path, option):
     monkeypatch.chdir(tmp_path)
-
     command = NextSteps().explain("unet/mnn/fp32", str(tmp_path / path))
     assert command == f"parity explain unet/mnn/fp32{option}"
 

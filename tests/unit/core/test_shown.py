@@ -66,13 +66,11 @@ def test_no_other_module_prints():
         for path in sorted(PACKAGE.rglob("*.py"))
         if (lines := [*printing(ast.parse(path.read_text(encoding="utf-8")))])
     }
-
     assert {name: lines for name, lines in found.items() if name not in OWN} == {}
 
 
 def test_a_line_for_a_screen_has_no_secret_and_no_second_line():
     text = shown("conv\n ✓ all agree, s3://key:secret@bucket?x=1, /home/ann/x")
-
     assert text == r"conv\n ✓ all agree, s3://…@bucket?…, /home/ann/x"
 
 
@@ -96,5 +94,4 @@ def test_what_is_shown_is_not_long(text, most):
 
 def test_values_keep_their_form():
     told = {"/home/ann": ["/home/ann/x", 3, None, ("a\x1b", 0.5)]}
-
     assert all_written(told) == {"/home/ann": ["~/x", 3, None, [r"a\x1b", 0.5]]}

@@ -83,20 +83,16 @@ def complaint(error):
 )
 @pytest.mark.parametrize("ends", ["\n", "\r\n"])
 def test_each_key_is_found_on_its_line(load, path, line, ends):
-    root = load(EVERYTHING.replace("\n", ends))
-
-    assert root.line(*path) == line
+    assert load(EVERYTHING.replace("\n", ends)).line(*path) == line
 
 
 def test_tables_are_found_by_name(load):
     ((name, table),) = load("[free.inner]\na = 1\n").table("free").children()
-
     assert (name, table.name, table.data) == ("inner", "[free.inner]", {"a": 1})
 
 
 def test_a_missing_table_is_empty(load):
     root = load("")
-
     assert "a" not in root
     assert root.table("a").data == {}
     assert root.table("a").children() == ()
@@ -120,7 +116,6 @@ def test_a_byte_order_mark_means_nothing(load):
 def test_what_is_no_table_is_named_with_its_line(load, text, message):
     with pytest.raises(SuiteError) as error:
         load(text).table("mnn")
-
     assert complaint(error) == f"suite.toml:{message}"
 
 
@@ -139,7 +134,6 @@ BROKEN = {
 def test_what_is_not_toml_is_one_sentence_with_a_line(load, text, message):
     with pytest.raises(SuiteError) as error:
         load(text)
-
     assert complaint(error).startswith(f"suite.toml:{message}")
     assert "\n" not in str(error.value)
 
@@ -160,7 +154,6 @@ def test_a_path_is_written_as_toml_writes_it():
 
 def test_lines_of_many_values_are_found_in_a_time_that_grows_with_their_number(load):
     text = f"many = [{', '.join(['12345678'] * 200_000)}]\nlast = 1\n"
-
     start = time.process_time()
     assert load(text).where("last").endswith(":2")
     assert time.process_time() - start < 5

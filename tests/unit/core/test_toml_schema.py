@@ -208,17 +208,14 @@ MISTAKES |= {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_each_mistake_names_its_line_and_what_would_be_right(load, mistake):
     text, message = MISTAKES[mistake]
-
     with pytest.raises(SuiteError) as error:
         read(load(text), Sheet)
-
     assert str(error.value).rpartition("/")[2].startswith(f"sheet.toml:{message}")
 
 
 def test_each_struct_knows_its_place(load):
     text = "name = 'x'\n[[open]]\nwidth = 4\n[[open]]\n[sizes]\nbatch = 2"
     sheet = read(load(text), Sheet)
-
     assert [part.place.line() for part in sheet.open] == [2, 4]
     assert [part.others for part in sheet.open] == [{"width": 4}, {}]
     assert "width" in sheet.open[0]
@@ -229,7 +226,6 @@ def test_each_struct_knows_its_place(load):
 
 def test_a_table_that_is_left_out_has_the_place_of_what_holds_it(load):
     parents = [read(load("\n\n[inner]\non = true"), Parent) for _ in range(2)]
-
     for parent in parents:
         assert str(parent.absent.error("No.", "on")).endswith("sheet.toml:1: No.")
     assert parents[0].absent.place is not parents[1].absent.place

@@ -73,7 +73,6 @@ def test_a_signal_that_wakes_another_thread_ends_the_wait(waits):
 def test_a_time_that_ran_out_elsewhere_is_the_futures_own_error():
     future = Future[None]()
     future.set_exception(TimeoutError("of a server"))
-
     with pytest.raises(TimeoutError, match="of a server"):
         awaited(future)
 
@@ -82,7 +81,6 @@ def test_futures_are_yielded_in_the_order_in_which_they_end():
     first, second = Future[str](), Future[str]()
     second.set_result("second")
     found = as_they_end([first, second])
-
     assert next(found).result() == "second"
     first.set_result("first")
     assert [one.result() for one in found] == ["first"]

@@ -103,9 +103,7 @@ def test_a_record_has_rows_of_both_checks(records, exporter, backend):
 
 @BOTH
 @EACH
-def test_what_computes_is_covered_and_shapes_and_noise_agree(
-    records, exporter, backend
-):
+def test_what_computes_is_covered_and_shapes_agree(records, exporter, backend):
     coverage, rows = (
         records[exporter, backend].coverage,
         records[exporter, backend].rows,
@@ -122,7 +120,6 @@ def test_what_computes_is_covered_and_shapes_and_noise_agree(
 @BOTH
 def test_watching_is_held_against_the_deployed_run(records, backend):
     seen = records["dynamo", backend].observer_max_abs
-
     assert list(seen) == ["realistic-1"]
     assert 0 <= seen["realistic-1"] < 1e-5
     if backend == "mnn":
@@ -145,8 +142,7 @@ def test_a_record_says_what_ran_and_from_what(records):
 
 
 def as_floats(record):
-    text = json.dumps(record.to_json())
-    return json.dumps(json.loads(text, parse_int=float))
+    return json.dumps(json.loads(json.dumps(record.to_json()), parse_int=float))
 
 
 def test_a_record_survives_a_file(records, tmp_path):
@@ -158,9 +154,7 @@ def test_a_record_survives_a_file(records, tmp_path):
         assert as_floats(loaded) == as_floats(record)
 
 
-def test_a_second_run_makes_and_asks_nothing_and_measures_the_same(
-    engine, records, unet
-):
+def test_a_second_run_makes_nothing_and_measures_the_same(engine, records, unet):
     before = contents(engine.store)
     known = records["dynamo", "mnn"]
     said: list[Progress] = []
@@ -179,9 +173,7 @@ def test_a_second_run_makes_and_asks_nothing_and_measures_the_same(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [DYNAMO, TORCHSCRIPT], ids=["dynamo", "script"])
-def test_further_inputs_are_measured_as_if_they_had_been_there_at_first(
-    source, tmp_path, settings
-):
+def test_further_inputs_are_measured_as_the_first_ones(source, tmp_path, settings):
     component = describe("text", "text_encoder", source)
     settings = replace(settings, attention="eager")
     samples = [
@@ -274,8 +266,7 @@ def test_two_engines_at_once_share_one_graph_and_measure_the_same(source, tmp_pa
 
     assert made["a"].failure is None, made["a"].failure
     assert made["a"].rows == made["b"].rows
-    artifacts = {(r.artifacts or {})["onnx"]["digest"] for r in made.values()}
-    assert len(artifacts) == 1
+    assert len({(r.artifacts or {})["onnx"]["digest"] for r in made.values()}) == 1
     assert len(list((tmp_path).glob("**/model.onnx"))) == 1
 
 
@@ -295,16 +286,12 @@ def test_a_case_ends_before_other_components_are_exported(source, tmp_path):
     assert len(exported) == 1
 
 
-def test_an_engine_at_rest_has_only_what_is_kept_and_works_again(
-    engine, unet, monkeypatch
-):
+def test_an_engine_at_rest_keeps_little_and_works_again(engine, unet, monkeypatch):
     monkeypatch.setattr(worker_pool, "_KEPT", 0)
     monkeypatch.setattr(worker_pool, "_kept", [])
     assert engine.run(case(unet, "onnxruntime")).failure is None
     at_work = psutil.Process().children(recursive=True)
-
     engine.rest()
-
     left = {process.pid for process in psutil.Process().children(recursive=True)}
     assert left < {process.pid for process in at_work}
     assert engine.run(case(unet, "onnxruntime")).failure is None
@@ -329,7 +316,6 @@ def test_a_failure_becomes_a_record(engine, unet, what):
     changes, limits, outcome, words = FAILING[what]
     with Engine(Store(root=engine.store.root), limits) as other:
         record = other.run(case(unet, "mnn", **changes))
-
     assert record.rows == ()
     assert record.case == "unet/mnn/fp32"
     assert failure_of(record).outcome == outcome

@@ -60,9 +60,6 @@ def gone(pid: int, seconds: float = 10) -> bool:
     return False
 
 
-# Jobs
-
-
 def add(a, b=0):
     return a + b
 
@@ -148,12 +145,8 @@ def count(to):
         report_progress("counting", "numbers", f"{number + 1} of {to}")
 
 
-# What a job gives
-
-
 def test_a_job_returns_its_value_and_what_it_took(host):
     result = run(host, add, 2, b=3)
-
     assert result.value == 5
     assert result.log == ""
     assert 0 < result.wall_ns < 10**9
@@ -162,7 +155,6 @@ def test_a_job_returns_its_value_and_what_it_took(host):
 def test_every_job_has_a_process_and_a_group_of_its_own(forking):
     first, host_pid, first_group = run(forking, pids).value
     second, same_host, _ = run(forking, pids).value
-
     assert len({os.getpid(), host_pid, first, second}) == 4
     assert host_pid == same_host
     assert first_group == first
@@ -170,9 +162,7 @@ def test_every_job_has_a_process_and_a_group_of_its_own(forking):
 
 def test_the_log_has_what_python_and_native_code_print_and_only_of_this_job(host):
     run(host, talk)
-    log = run(host, talk).log
-
-    assert sorted(log.splitlines()) == [
+    assert sorted(run(host, talk).log.splitlines()) == [
         "from a descriptor",
         "from native code",
         "from python",
@@ -181,7 +171,6 @@ def test_the_log_has_what_python_and_native_code_print_and_only_of_this_job(host
 
 def test_of_a_flood_the_log_has_the_beginning_and_the_end(host):
     log = run(host, flood, 64 << 20).log
-
     assert log.startswith("the beginning\n")
     assert log.endswith("\nthe end")
     assert "… 67,076,118 bytes are left out here …" in log
@@ -190,7 +179,6 @@ def test_of_a_flood_the_log_has_the_beginning_and_the_end(host):
 
 def test_a_job_that_floods_is_ended_at_its_limit(host):
     error = failed(host, flood, 1 << 50, timeout_s=1)
-
     assert error.outcome is Outcome.TIMED_OUT
     assert len(error.log) < 3 * KEPT_BYTES
 
@@ -198,7 +186,6 @@ def test_a_job_that_floods_is_ended_at_its_limit(host):
 def test_peak_memory_is_the_jobs_own(forking):
     small = run(forking, allocate, 1 << 20).peak_bytes
     large = run(forking, allocate, 300 << 20).peak_bytes
-
     assert 300e6 < large - small < 700e6
     assert run(forking, allocate, 1 << 20).peak_bytes < small + 50e6
 
@@ -206,7 +193,6 @@ def test_peak_memory_is_the_jobs_own(forking):
 def test_progress_reaches_the_parent_in_order(host):
     heard: list[tuple[str, ...]] = []
     run(host, count, 3, on_progress=lambda *said: heard.append(said))
-
     assert heard == [
         ("counting", "numbers", "1 of 3"),
         ("counting", "numbers", "2 of 3"),
@@ -229,9 +215,6 @@ def test_threads_take_turns_in_one_host(forking):
     assert set(values) == {0, 1, 2, 3}
 
 
-# How a job ends
-
-
 SEGFAULT = (
     "the process died with SIGSEGV (signal 11); last words: Can't Find type=3 backend."
 )
@@ -245,7 +228,6 @@ ENDINGS = {
 def test_a_crash_is_an_outcome_and_the_host_serves_on(host, how):
     function, argument, words = ENDINGS[how]
     error = failed(host, function, argument)
-
     assert error.outcome is Outcome.CRASHED
     assert str(error) == f"unet/mnn: {words}"
     assert how == "exit code" or "test_host.py" in error.log  # the Python stack
@@ -254,7 +236,6 @@ def test_a_crash_is_an_outcome_and_the_host_serves_on(host, how):
 
 def test_a_killed_job_is_perhaps_out_of_memory(forking):
     error = failed(forking, crash, "killed")
-
     assert error.outcome is Outcome.CRASHED
     words = "SIGKILL (signal 9), perhaps because memory ran out, it held 0."
     assert words in str(error)
@@ -284,7 +265,6 @@ def test_a_hanging_job_is_ended_at_its_limit_with_all_it_started(tmp_path, way):
 
 def test_what_a_job_started_does_not_outlive_it(forking, tmp_path):
     run(forking, leave_a_child, tmp_path / "pid")
-
     assert gone(int((tmp_path / "pid").read_text()))
 
 
@@ -295,14 +275,12 @@ def test_a_deliberate_error_crosses_as_it_is(host):
 
 def test_a_stage_error_crosses_with_its_outcome_and_gets_the_log(host):
     error = failed(host, fail, StageError("no such op", outcome=Outcome.CONVERT))
-
     assert (str(error), error.outcome) == ("no such op", Outcome.CONVERT)
     assert error.log.startswith("converting\n")
 
 
 def test_another_error_is_one_sentence_with_the_traceback_in_the_log(host):
     error = failed(host, fail, ValueError("two\nlines"), failure=Outcome.EXPORT)
-
     assert str(error) == "unet/mnn: ValueError: two"
     assert error.outcome is Outcome.EXPORT
     assert "Traceback (most recent call last)" in error.log
@@ -324,7 +302,6 @@ def test_an_error_that_cannot_be_read_again_is_still_a_sentence(forking):
 )
 def test_a_result_that_cannot_cross_is_a_sentence(forking, function, message):
     error = failed(forking, function)
-
     assert error.outcome is Outcome.RUN
     assert message in str(error)
     assert run(forking, add, 1).value == 1
@@ -340,9 +317,6 @@ def test_a_result_that_cannot_cross_is_a_sentence(forking, function, message):
 def test_what_cannot_be_sent_is_refused_before_anything_starts(function, args):
     with pytest.raises(SpecError, match="cannot be sent to a job"):
         run(Host("test"), function, *args)
-
-
-# How a host starts and ends
 
 
 @pytest.mark.parametrize(
@@ -363,15 +337,11 @@ def test_what_cannot_be_sent_is_refused_before_anything_starts(function, args):
         ),
     ],
 )
-def test_a_runtime_that_breaks_at_import_is_said(
-    tmp_path, monkeypatch, text, outcome, message
-):
+def test_a_runtime_that_breaks_is_said(tmp_path, monkeypatch, text, outcome, message):
     (tmp_path / "broken_runtime.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
-
     with Host("broken", ["broken_runtime"]) as host:
         error = failed(host, add, 1, failure=Outcome.LOAD)
-
     assert error.outcome is outcome
     assert message in str(error)
 
@@ -381,7 +351,6 @@ def test_a_host_that_died_between_jobs_is_replaced():
         first = run(host, pids).value[1]
         os.kill(first, signal.SIGKILL)
         assert gone(first)
-
         assert run(host, pids).value[1] != first
 
 
@@ -431,7 +400,6 @@ def test_a_host_that_is_dropped_is_ended():
     host = Host("test", [__name__])
     pid = run(host, pids).value[1]
     del host
-
     assert gone(pid)
 
 
@@ -478,7 +446,6 @@ def test_the_users_script_is_not_run_again_and_its_end_ends_the_host(tmp_path, a
     path = tmp_path / "script"
     body = "print(*host.run(pids, timeout_s=60, label='x').value)"
     out, err = start(path, body, as_file=as_file).communicate(timeout=60)
-
     assert err == ""
     assert gone(int(out.split()[1]))
     assert path.with_suffix(".ran").read_text() == "x"
@@ -487,6 +454,5 @@ def test_the_users_script_is_not_run_again_and_its_end_ends_the_host(tmp_path, a
 def test_a_function_of_the_users_script_is_refused(tmp_path):
     body = "exec('def f(): pass'); host.run(f, timeout_s=60, label='x')"
     err = start(tmp_path / "script", body).communicate(timeout=60)[1]
-
     assert "SpecError" in err
     assert "is defined in a script; a job needs a module to import" in err

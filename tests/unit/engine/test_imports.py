@@ -78,9 +78,7 @@ def code_of(tmp_path: Path, pool: WorkerPool, component):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_network_whose_code_lies_anywhere_is_made_anew(
-    way, tmp_path, monkeypatch, pool
-):
+def test_a_network_whose_code_changed_is_made_anew(way, tmp_path, monkeypatch, pool):
     checkpoint, apart = tmp_path / "ck", tmp_path / "apart"
     for folder in (checkpoint, apart):
         folder.mkdir()

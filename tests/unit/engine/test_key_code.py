@@ -47,28 +47,20 @@ TOOLS = {
 @pytest.mark.parametrize(
     ("kind", "tool"), [(kind, tool) for kind, tools in TOOLS.items() for tool in tools]
 )
-def test_another_version_of_a_tool_remakes_what_it_made(
-    given, monkeypatch, kind, tool, forget
-):
+def test_another_version_remakes_what_it_made(given, monkeypatch, kind, tool, forget):
     before = digests(given, kind)
-
     forget()
     changed = {tool: "new"}
     monkeypatch.setattr(metadata, "version", lambda n: changed.get(n) or version(n))
-
     assert digests(given, kind) != before
 
 
 @pytest.mark.parametrize("kind", TOOLS)
-def test_a_tool_built_again_under_its_version_remakes_what_it_made(
-    given, monkeypatch, kind, forget
-):
+def test_a_tool_built_again_remakes_what_it_made(given, monkeypatch, kind, forget):
     before = digests(given, kind)
-
     forget()
     built = SimpleNamespace(read_text=lambda _: "MNN/lib.so,sha256=another,1")
     monkeypatch.setattr(keys, "distribution", lambda _: built)
-
     assert digests(given, kind) != before
 
 
@@ -80,7 +72,7 @@ def test_a_tool_built_again_under_its_version_remakes_what_it_made(
     ],
     ids=["other code", "a script of another environment"],
 )
-def test_a_package_that_a_recipe_imports_may_be_built_again(
+def test_a_recipes_package_is_built_again(
     record, is_other, tmp_path, monkeypatch, forget
 ):
     site = tmp_path / "site-packages"
@@ -106,17 +98,14 @@ def test_a_library_of_a_native_converter_remakes_its_files(given, tmp_path):
     before = digests(native, "mnn")
     (tmp_path / "express").mkdir()
     (tmp_path / "express" / "libMNN_Express.so").write_text("a library")
-
     assert digests(native, "mnn") != before
 
 
 def test_weights_drawn_with_another_instruction_set_are_others(given, monkeypatch):
     trained = moved(given, "component.source.seed", None)
     drawn, read = (digests(one, "onnx") for one in (given, trained))
-
     other = replace(environment(), arch="aarch64")
     monkeypatch.setattr(keys, "environment", lambda: other)
-
     assert digests(given, "onnx") != drawn
     assert digests(trained, "onnx") == read
 
@@ -156,9 +145,7 @@ REMADE = {
     "changed",
     ["my_net", "my_parts", "my_parts_of_parts", "loose/part", "whole/__init__"],
 )
-def test_a_recipe_of_ones_own_is_all_the_code_that_it_imports(
-    changed, tmp_path, monkeypatch, forget
-):
+def test_an_own_recipe_is_all_that_it_imports(changed, tmp_path, monkeypatch, forget):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "whole", raising=False)  # of another folder
     texts = {
@@ -187,7 +174,7 @@ def test_a_recipe_of_ones_own_is_all_the_code_that_it_imports(
 
 
 @pytest.mark.parametrize("part", [*FOLDERS, *FILES])
-def test_a_changed_line_of_code_remakes_what_it_decides_and_nothing_else(
+def test_a_changed_line_remakes_what_it_decides(
     part, given, tmp_path, monkeypatch, forget
 ):
     home = tmp_path / "copy" / "harness"
@@ -211,7 +198,6 @@ def test_a_changed_line_of_code_remakes_what_it_decides_and_nothing_else(
 def test_every_folder_of_code_that_a_worker_runs_is_in_a_key():
     runtimes = {path.parent for path in (keys.HOME / "runtimes").glob("*/__init__.py")}
     named = {keys.HOME / folder for folder in FOLDERS}
-
     # What it finds out is in a record, or is the answer to a file's contract.
     assert runtimes - named == {keys.HOME / "runtimes" / "candidate"}
 
@@ -219,8 +205,6 @@ def test_every_folder_of_code_that_a_worker_runs_is_in_a_key():
 @pytest.mark.parametrize("kind", ["question", "drawing question"])
 def test_a_question_knows_neither_tools_nor_code(given, monkeypatch, kind):
     asked = digests(given, kind)
-
     monkeypatch.setattr(keys, "installed", lambda _names: {"torch": "another"})
     monkeypatch.setattr(keys, "code_digest", lambda _modules: "another")
-
     assert digests(given, kind) == asked

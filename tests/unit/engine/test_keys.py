@@ -195,22 +195,19 @@ def test_whatever_decides_an_entry_and_nothing_else_is_in_its_key(given, real, k
         there = fields(keys_of(moved(given, path, real(value)))[kind]())
         assert there != here, path
         changed |= {field for field in here if there.get(field, here) != here[field]}
-
     assert changed == set(here)
 
 
 def planned(given, name, text):
     (path := given.folder / name).write_text(text, encoding="utf-8")
     flag = f"--file={name}"
-    variant = replace(given.variant, flags=(flag,), files=((flag, path),))
-    return keys.part(variant)
+    return keys.part(replace(given.variant, flags=(flag,), files=((flag, path),)))
 
 
 def test_the_contents_of_a_flags_file_decide_and_its_name_does_not(given):
     one, same, other = (
         planned(given, *file) for file in (("a", "1"), ("b", "1"), ("a", "2"))
     )
-
     assert one == same != other
 
 
@@ -245,9 +242,7 @@ def test_whatever_decides_nothing_is_in_no_key(given, kind, path, value):
         *((name, "my_net") for name in ("best.pth.tar", "net.pickle", "net.onnx.data")),
     ],
 )
-def test_a_checkpoint_is_its_configuration_weights_and_words(
-    given, tmp_path, name, recipe
-):
+def test_a_checkpoint_is_configuration_weights_words(given, tmp_path, name, recipe):
     given = moved(given, "component.recipe", recipe)
     home = tmp_path / "checkpoint"
     shutil.copytree(given.component.source.path, home)
@@ -269,14 +264,12 @@ def test_a_checkpoint_with_a_lora_is_another_at_each_scale(given):
     file = given.folder / "lora.safetensors"
     merged = moved(given, "component.source.lora", file)
     half = moved(merged, "component.source.lora_scale", 0.5)
-
     assert len({plain, digests(merged, "weights"), digests(half, "weights")}) == 3
 
 
 def test_keys_hold_no_path(given, tmp_path):
     for make in keys_of(given).values():
         assert str(given.component.source.path) not in json.dumps(make())
-
     there = Source(path=nets.small_checkpoint(tmp_path / "moved"), seed=0)
     other = moved(given, "component", describe("unet", "unet", there))
     assert digests(other, "onnx") == digests(given, "onnx")
@@ -312,6 +305,5 @@ def test_t5_is_found_again_when_a_folder_that_it_does_not_read_changes(tmp_path)
 
 def test_a_file_that_is_its_own_reference_depends_on_what_runs_it(given):
     alone = moved(given.foreign, "recipe", "given")
-
     assert "onnxruntime" in str(keys.part(alone))
     assert "onnxruntime" not in str(keys.part(given.foreign))

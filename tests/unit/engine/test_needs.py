@@ -60,18 +60,14 @@ def drawn_need(pipeline):
 @pytest.mark.parametrize(
     ("backend", "took_gib"), [("mnn", 17.6), ("onnxruntime", 13.1)]
 )
-def test_all_networks_of_a_full_controlnet_pipeline_take_what_was_measured(
-    sd15, backend, took_gib
-):
+def test_a_full_controlnet_pipeline_takes_what_was_measured(sd15, backend, took_gib):
     need = run_need(pipeline_case(sd15, f"canny/{backend}/fp32"))
-
     assert took_gib <= need.most_bytes / GIB <= 1.2 * took_gib
 
 
 def test_only_the_largest_network_must_fit_for_the_others_are_let_go(sd15):
     drawing = drawn_need(pipeline_case(sd15, "canny/mnn/fp32").pipeline)
     run = run_need(pipeline_case(sd15, "canny/mnn/fp32"))
-
     for need in (drawing, run):
         assert 2.6 * UNET_GIB < need.size_bytes / GIB < 4 * UNET_GIB
         assert need.size_bytes < 0.75 * need.most_bytes
@@ -80,7 +76,6 @@ def test_only_the_largest_network_must_fit_for_the_others_are_let_go(sd15):
 def test_larger_pictures_need_more_unless_they_are_decoded_in_tiles(sd15):
     pipeline = pipeline_case(sd15, "text2img/mnn/fp32").pipeline
     large = replace(pipeline, height=2048, width=2048)
-
     small, whole, tiled = (
         drawn_need(one).size_bytes / GIB
         for one in (pipeline, large, replace(large, vae_tiling=True))
@@ -92,7 +87,6 @@ def test_without_attribution_pytorch_does_not_stand_beside_every_file(sd15):
     whole = pipeline_case(sd15, "canny/mnn/fp32")
     pipeline = replace(whole.pipeline, attribution=False)
     alone = replace(whole, pipeline=pipeline)
-
     saved = run_need(whole).most_bytes - run_need(alone).most_bytes
     assert saved / GIB > UNET_GIB
 
@@ -113,7 +107,6 @@ def test_pairs_need_pytorch_beside_every_file_and_its_own_bfloat16(sd15):
 def test_a_cluster_is_told_the_memory_of_a_pipeline(digits, sd15):
     one = pipeline_case(digits, "text2img-euler/mnn/fp32")
     need = run_need(one, lambda component: stored_weights(component) or 0)
-
     assert takes([one], TaskStep.RUN).memory_bytes >= need.size_bytes
     # Nothing is known of a checkpoint without weights.
     assert (
@@ -126,9 +119,7 @@ def test_nothing_is_forecast_of_a_network_whose_weights_are_not_known(sd15):
     assert pipeline_need(pipeline_case(sd15, "canny/mnn/fp32"), lambda _: 0) is None
 
 
-def test_a_pipeline_that_cannot_fit_is_refused_before_anything_is_drawn(
-    digits, tmp_path
-):
+def test_a_pipeline_that_cannot_fit_is_refused_before_it_draws(digits, tmp_path):
     store = Store(root=tmp_path)
     with Engine(store, Limits(memory_gib=0.5)) as engine:
         record = engine.run(pipeline_case(digits, "text2img-euler/mnn/fp32"))

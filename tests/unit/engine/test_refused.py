@@ -89,7 +89,6 @@ def recorded(tmp_path, monkeypatch):
 @pytest.mark.parametrize("way", WAYS)
 def test_a_larger_size_that_pytorch_refuses_is_left_out_and_said(way, recorded):
     record = recorded(way, 20)
-
     assert record.failure is None
     assert {row.sample for row in record.rows if "tokens21" in row.sample} == set()
     assert any("tokens40" in one for one in record.refused)
@@ -105,14 +104,10 @@ NO_REFERENCE = {
 
 
 @pytest.mark.parametrize("way", NO_REFERENCE)
-def test_a_network_that_is_no_reference_is_no_fault_of_an_exporter(
-    way, recorded, monkeypatch
-):
+def test_what_is_no_reference_is_no_fault_of_an_exporter(way, recorded, monkeypatch):
     line, said = NO_REFERENCE[way]
     monkeypatch.setitem(WAYS, way, (line, ""))
-
     record = recorded(way, 20)
-
     assert record.failure is not None
     assert record.failure.outcome is Outcome.REFERENCE
     assert said in record.failure.message

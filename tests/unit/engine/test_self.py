@@ -57,7 +57,6 @@ def of(record, name):
 
 def test_each_output_of_each_sample_has_a_row_in_each_dtype(record):
     outputs = of(record, OUTPUTS)
-
     assert record.failure is None, record.failure
     assert outputs
     assert of(record, BF16).keys() == of(record, FP16).keys() == outputs.keys()
@@ -67,7 +66,6 @@ def test_the_error_is_that_of_the_dtypes_digits(record):
     """Float16 has three bits more than bfloat16; float32 has many more."""
     for at, fp32 in of(record, OUTPUTS).items():
         bf16, fp16 = of(record, BF16)[at], of(record, FP16)[at]
-
         assert 3 < bf16.rms / fp16.rms < 20
         assert fp16.rms > 100 * fp32.rms
         assert 2**-12 < bf16.rms / bf16.expected_rms < 2**-4
@@ -75,7 +73,6 @@ def test_the_error_is_that_of_the_dtypes_digits(record):
 
 def test_a_second_variant_reads_what_the_first_one_stored(engine, encoder, record):
     again = engine.run(case_of(encoder, "int8-weights"))
-
     assert record.took_s["self"] > 0
     assert "self" not in again.took_s
     assert of(again, BF16) == of(record, BF16)
@@ -84,7 +81,6 @@ def test_a_second_variant_reads_what_the_first_one_stored(engine, encoder, recor
 
 def test_a_case_that_does_not_ask_has_no_such_row(engine, encoder):
     plain = engine.run(case_of(encoder, within=()))
-
     assert {row.what for row in plain.rows} == {LAYERS, OUTPUTS}
 
 
@@ -92,7 +88,6 @@ def test_what_pytorch_cannot_run_is_one_sentence_and_loses_no_row(engine, encode
     mixed = describe("mixed", "tests.unit.float32_alone", encoder.source)
     made = engine.run(case_of(mixed, samples=SAMPLES[1:]))
     refused = [row for row in made.rows if row.what == BF16]
-
     assert made.failure is None, made.failure
     assert of(made, OUTPUTS)
     assert [row.probe for row in refused] == [""]

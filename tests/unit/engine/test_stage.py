@@ -60,20 +60,16 @@ def test_a_stage_of_ones_own_is_run_once_by_a_worker_and_found_again(artifacts):
 def test_an_entry_that_lacks_what_its_kind_has_is_refused_with_its_place(store, lacks):
     plain = SQUARE.of(files=(), notes=())
     entry = plain.make(store, lambda _: {}, 3)
-
     with pytest.raises(StoreError) as refused:
         SQUARE.find(store, 3)
-
     assert lacks in str(refused.value)
     assert str(entry.path) in str(refused.value)
 
 
 def test_a_worker_whose_code_was_edited_makes_nothing(store):
     other = digest_value(SQUARE.of(code=("engine",)).key(3))
-
     with pytest.raises(StageError, match="own files were edited"):
         work(store.root, SQUARE, (3,), other, (3,))
-
     assert SQUARE.find(store, 3) is None
 
 

@@ -86,9 +86,6 @@ def workplace_of_a_live_maker(store: Store) -> Path:
     return found[0]
 
 
-# Making and finding
-
-
 def test_what_was_made_is_found_with_its_files_meta_and_makers(store):
     made = store.make("onnx", KEY, build)
     found = store.find("onnx", KEY)
@@ -107,7 +104,6 @@ def test_what_was_made_is_found_with_its_files_meta_and_makers(store):
 
 def test_a_key_is_made_once_and_another_kind_or_key_is_another_entry(store):
     store.make("onnx", KEY, build)
-
     store.make("onnx", dict(reversed(KEY.items())), never)
     assert store.find("mnn", KEY) is None
     assert store.find("onnx", KEY | {"opset": 17}) is None
@@ -122,7 +118,6 @@ def test_finding_in_a_store_that_is_not_there_writes_nothing(store):
 
 def test_a_file_it_does_not_have_is_named_with_those_it_has(store):
     entry = store.make("onnx", KEY, build)
-
     with pytest.raises(
         StoreError, match=r"no file 'model\.mnn'; it has \['model\.onnx'"
     ):
@@ -134,13 +129,9 @@ def test_four_processes_that_want_one_key_build_it_once(tmp_path):
     body = f"open({str(log)!r}, 'a').write('x'); time.sleep(0.3)"
     artifacts = [maker(tmp_path / "store", body) for _ in range(4)]
     answers = {process.communicate(timeout=60)[0] for process in artifacts}
-
     assert [process.returncode for process in artifacts] == [0, 0, 0, 0]
     assert len(answers) == 1
     assert log.read_text() == "x"
-
-
-# What goes wrong while making
 
 
 def broken(folder):
@@ -164,10 +155,8 @@ SPOILT = {
 @pytest.mark.parametrize("how", SPOILT)
 def test_a_build_that_is_spoilt_leaves_nothing_and_its_error_passes(store, how):
     spoilt, error, words = SPOILT[how]
-
     with pytest.raises(error, match=words):
         store.make("onnx", KEY, spoilt)
-
     assert visible(store) == []
     assert list((store.root / "making").iterdir()) == []
 
@@ -195,9 +184,7 @@ def test_a_maker_killed_in_the_middle_leaves_no_entry_and_the_next_succeeds(stor
 def test_what_a_killed_maker_of_another_key_left_is_found_and_swept(store, name):
     left = store.root / "making" / name
     left.mkdir(parents=True)
-
     [finding] = store.verify()
-
     assert (finding.path, finding.removed) == (left, True)
     assert not left.exists()
 
@@ -253,7 +240,6 @@ def test_a_limit_on_file_size_is_said_and_leaves_nothing(store):
     limit = "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))"
     process = maker(store.root, f"{limit}; (folder / 'b').write_bytes(bytes(1 << 20))")
     err = process.communicate(timeout=60)[1]
-
     assert "StoreError" in err
     assert "File too large" in err
     assert visible(store) == []
@@ -277,7 +263,6 @@ def test_a_root_that_cannot_be_written_is_one_sentence(tmp_path):
     roots = {"Not a directory": tmp_path / "file" / "store"}
     if Path("/proc/self").exists():
         roots["Set PARITY_STORE to a folder that you can"] = Path("/proc/parity")
-
     for words, root in roots.items():
         with pytest.raises(StoreError, match=f"cannot be used: .*{words}"):
             Store(root=root).make("onnx", KEY, build)
@@ -302,9 +287,6 @@ def test_a_kind_that_is_no_name_is_refused(store, kind):
         store.find(kind, KEY)
 
 
-# Damage
-
-
 def damaged(entry: Entry, how: str) -> None:
     path = entry.path / "weights" / "0.bin"
     match how:
@@ -320,7 +302,6 @@ def damaged(entry: Entry, how: str) -> None:
 def test_check_names_the_file_that_is_damaged_and_the_way_out(store, how):
     entry = store.make("onnx", KEY, build)
     damaged(entry, how)
-
     with pytest.raises(StoreError, match=rf"0\.bin .*{how}.*`parity store verify`"):
         entry.check()
     if how != "changed":  # which only the digest tells
@@ -340,7 +321,6 @@ def test_check_names_the_file_that_is_damaged_and_the_way_out(store, how):
 def test_an_entry_whose_record_is_unreadable_is_absent_and_replaced(store, record):
     path = store.make("onnx", KEY, build).path / "entry.json"
     path.unlink() if record is None else path.write_text(record)
-
     assert store.find("onnx", KEY) is None
     store.make("onnx", KEY, build).check()
 
@@ -349,16 +329,11 @@ def test_verify_takes_out_what_is_damaged_and_leaves_the_rest(store):
     sound = store.make("onnx", KEY | {"opset": 17}, build)
     bad = store.make("onnx", KEY, build)
     damaged(bad, "changed")
-
     [finding] = store.verify()
-
     assert finding.path == bad.path
     assert "0.bin was changed" in finding.problem
     assert [entry.id for entry in store.entries()] == [sound.id]
     assert list(store.verify()) == []
-
-
-# Large files of equal contents
 
 
 def weights(folder: Path) -> dict[str, object]:
@@ -374,7 +349,6 @@ def alike(store):
 
 def test_a_large_file_of_two_entries_is_on_the_disk_once(alike):
     one, two = (entry.path / "weights.bin" for entry in alike)
-
     assert one.samefile(two)
     assert stored_bytes(alike) == 1 << 17
     assert sum(entry.size_bytes for entry in alike) == 2 << 17
@@ -397,9 +371,7 @@ def test_onnx_reads_the_weights_of_two_entries(store):
         assert onnx.load(entry.file("m.onnx")).graph.initializer[0].raw_data
 
 
-def test_a_file_system_without_links_keeps_a_large_file_in_each_entry(
-    store, monkeypatch
-):
+def test_without_links_a_large_file_is_in_each_entry(store, monkeypatch):
     def refused(*_: object) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
@@ -414,25 +386,18 @@ def test_a_file_system_without_links_keeps_a_large_file_in_each_entry(
 def test_a_large_file_goes_with_the_last_entry_that_has_it(store, alike):
     then = time.time() - 2 * 86_400
     os.utime(alike[0].path / "entry.json", (then, then))
-
     store.prune(0)
     assert [entry.id for entry in store.entries()] == [alike[1].id]
     assert len(list(store.root.glob("files/*"))) == 1
-
     store.clear()
     assert list(store.root.glob("files/*")) == []
 
 
 def test_a_large_file_that_was_damaged_is_in_no_entry_made_later(store, alike):
     (alike[0].path / "weights.bin").write_bytes(b"x" * (1 << 17))
-
     damaged_ids = {finding.path.name for finding in store.verify()}
     store.make("mnn", KEY, weights).check()
-
     assert damaged_ids == {entry.key_digest for entry in alike}
-
-
-# Schema, room, digests
 
 
 def test_a_store_of_a_newer_schema_is_refused_and_not_touched(store):
@@ -452,7 +417,6 @@ def test_a_store_of_a_newer_schema_is_refused_and_not_touched(store):
 def test_a_mark_that_is_not_one_is_refused(store):
     store.root.mkdir()
     (store.root / "store.json").write_text("nonsense")
-
     with pytest.raises(StoreError, match="is not a store's mark"):
         Store(root=store.root)
 
@@ -472,7 +436,6 @@ def test_prune_takes_the_least_recently_used_until_the_rest_fits(store):
     for opset, age_s in [(15, 400), (16, 300), (17, 200), (18, 100)]:
         aged(store, opset, age_s)
     store.find("onnx", KEY | {"opset": 15})  # used just now
-
     assert opsets(store.prune(2 * 1005, spared_s=60.0)) == [16, 17]
     assert set(opsets(store.entries())) == {15, 18}
 
@@ -480,7 +443,6 @@ def test_prune_takes_the_least_recently_used_until_the_rest_fits(store):
 def test_prune_spares_what_a_running_process_may_need(store):
     aged(store, 17, 2 * 86_400)
     aged(store, 18, 3 * 3600)
-
     assert opsets(store.prune(0)) == [17]
     assert opsets(store.entries()) == [18]
 
@@ -490,7 +452,6 @@ def test_prune_spares_what_was_used_while_it_looked(store, monkeypatch):
     listed = tuple(store.entries())
     store.find("onnx", KEY | {"opset": 17})
     monkeypatch.setattr(Store, "entries", lambda _: iter(listed))
-
     assert store.prune(0) == ()
     assert old.path.exists()
 
@@ -498,14 +459,12 @@ def test_prune_spares_what_was_used_while_it_looked(store, monkeypatch):
 @pytest.mark.parametrize("said", ["much", "0", "-1", "nan", "inf"])
 def test_a_limit_that_is_no_size_is_refused(said, monkeypatch):
     monkeypatch.setenv("PARITY_STORE_GB", said)
-
     with pytest.raises(StoreError, match=f"PARITY_STORE_GB is '{said}'; give a number"):
         limit_bytes()
 
 
 def test_clear_takes_what_a_clock_that_was_set_back_dates_ahead(store):
     aged(store, 17, -3600)
-
     assert opsets(store.clear()) == [17]
     assert not visible(store)
 
@@ -529,7 +488,6 @@ def test_clear_takes_what_was_not_used_for_so_long(store, older_than_s, left):
     aged(store, 17, 200)
     aged(store, 18, 100)
     (store.make("onnx", KEY | {"opset": 16}, build).path / "entry.json").unlink()
-
     assert set(opsets(store.clear(older_than_s=older_than_s))) == {17, 18} - left
     assert set(opsets(store.entries())) == left
     assert len(visible(store)) == 3 * len(left)
@@ -537,16 +495,12 @@ def test_clear_takes_what_was_not_used_for_so_long(store, older_than_s, left):
 
 def test_remove_takes_one_entry_out(store):
     entry = store.make("onnx", KEY, build)
-
     store.remove(entry)
     store.remove(entry)
-
     assert store.find("onnx", KEY) is None
 
 
-def test_the_root_comes_from_the_environment_and_stays_where_it_was(
-    monkeypatch, tmp_path
-):
+def test_the_root_is_of_the_environment_and_stays(monkeypatch, tmp_path):
     monkeypatch.setenv("PARITY_STORE", str(tmp_path))
     assert local_root() == tmp_path
     monkeypatch.delenv("PARITY_STORE")
@@ -578,12 +532,8 @@ def test_equal_values_have_equal_digests_and_unequal_ones_do_not(tmp_path):
     assert digest_file(tmp_path / "empty") == "99aa06d3014798d86001c324468d497f"
 
 
-# A store that somebody damaged, or shares
-
-
 def record_of(entry: Entry, **changes: object) -> str:
-    told = json.loads((entry.path / "entry.json").read_text())
-    return json.dumps(told | changes)
+    return json.dumps(json.loads((entry.path / "entry.json").read_text()) | changes)
 
 
 def sized(size: object) -> dict[str, object]:
@@ -654,7 +604,6 @@ DAMAGE = (
 @pytest.mark.parametrize("how", DAMAGE)
 def test_a_damaged_entry_is_moved_aside_and_made_anew(store, how, capfd):
     harmed(store.make("onnx", KEY, build), how)
-
     assert store.find("onnx", KEY) is None
     store.make("onnx", KEY, build).check()
     said = capfd.readouterr().err
@@ -669,9 +618,7 @@ def test_a_damaged_entry_is_moved_aside_and_made_anew(store, how, capfd):
 def test_no_command_ends_in_a_traceback_for_a_damaged_entry(store, how, words, capsys):
     harmed(store.make("onnx", KEY, build), how)
     sound = store.make("mnn", KEY, weights)
-
     code = main(["store", *words, "--store", str(store.root)])
-
     assert code == (2 if words == ["verify"] else 0), capsys.readouterr()
     assert sound.path.exists() == (words != ["clear", "--yes"])
     if words == ["clear", "--yes"]:
@@ -683,7 +630,6 @@ def test_an_unusual_key_can_be_listed(store, capsys):
     os.utime(
         store.make("mnn", {"component": 3}, build).path / "entry.json", (9e11, 9e11)
     )
-
     assert main(["store", "list", "--store", str(store.root)]) == 0
     assert capsys.readouterr().out.count("onnx") == 1
 
@@ -720,11 +666,8 @@ def test_a_damaged_mark_of_a_store_is_made_anew(store, how, capfd):
 
 def test_what_was_damaged_is_kept_within_bounds(store):
     for opset in range(12):
-        entry = store.make("onnx", KEY | {"opset": opset}, build)
-        harmed(entry, "nothing")
-
+        harmed(store.make("onnx", KEY | {"opset": opset}, build), "nothing")
     list(store.verify())
-
     assert len(list((store.root / "damaged").iterdir())) == 8
 
 
@@ -753,7 +696,6 @@ def test_a_store_is_private_whatever_the_umask_is(store, there):
     store.make("mnn", KEY, weights)
     harmed(store.make("onnx", KEY | {"opset": 17}, build), "nothing")
     list(store.verify())
-
     assert modes_of(store) == {"folders": {0o700}, "files": {0o600}}
 
 
@@ -762,7 +704,6 @@ def test_a_store_that_is_shared_on_purpose_stays_so(store):
     store.root.mkdir()
     store.root.chmod(0o770)
     store.make("onnx", KEY, build)
-
     assert modes_of(store) == {"folders": {0o770}, "files": {0o660}}
 
 
@@ -797,9 +738,7 @@ OPENED = {
 def test_a_program_is_not_found_where_others_can_write(store, what):
     entry = store.make(PROGRAM, KEY, program)
     assert store.find(PROGRAM, KEY) is not None
-
     OPENED[what](entry).chmod(0o777)
-
     assert store.find(PROGRAM, KEY) is None
     store.make(PROGRAM, KEY, program)  # which replaces it
 
@@ -807,10 +746,7 @@ def test_a_program_is_not_found_where_others_can_write(store, what):
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 @pytest.mark.parametrize("what", OPENED)
 def test_a_program_that_another_user_owns_is_not_found(store, what):
-    entry = store.make(PROGRAM, KEY, program)
-
-    os.chown(OPENED[what](entry), 12_345, 12_345)
-
+    os.chown(OPENED[what](store.make(PROGRAM, KEY, program)), 12_345, 12_345)
     assert store.find(PROGRAM, KEY) is None
 
 
@@ -820,15 +756,11 @@ def test_it_is_said_once_that_others_can_write_to_a_store(store, capsys):
     assert capsys.readouterr().err == ""
     shared = shutil.copytree(store.root, store.root.with_name("shared"))
     shared.chmod(0o777)
-
     for _ in range(2):
         open_store(str(shared))
-
     assert capsys.readouterr().err.count(f"can write to the store at {shared}") == 1
 
 
 def test_what_is_data_is_found_where_others_can_write(store):
-    entry = store.make("onnx", KEY, build)
-    entry.path.chmod(0o777)
-
+    store.make("onnx", KEY, build).path.chmod(0o777)
     assert store.find("onnx", KEY) is not None

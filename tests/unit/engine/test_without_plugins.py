@@ -47,7 +47,6 @@ def no_plugins(monkeypatch, tmp_path):
 )
 def test_an_option_of_a_plug_in_is_refused(arguments, words, capsys, tmp_path):
     code = main([*arguments])
-
     said = capsys.readouterr().err
     assert code == 2
     assert said.startswith(f"parity: {words}")
@@ -65,7 +64,6 @@ def test_a_target_is_no_runtime_of_this_process(tmp_path):
         open_session("mnn", tmp_path / "model.mnn", PHONE, ["y"]),
     ):
         pass
-
     assert refused.value.outcome is Outcome.UNAVAILABLE
 
 
@@ -78,5 +76,4 @@ def test_a_session_of_a_target_is_not_driven_here(tmp_path):
 def test_a_version_that_nothing_installs_is_absent():
     with pytest.raises(StageError, match=r"MNN 3.4.1 needs a plug-in") as refused:
         python_of(runtime("mnn"), "3.4.1")
-
     assert refused.value.outcome is Outcome.ABSENT

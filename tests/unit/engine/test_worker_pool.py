@@ -50,9 +50,7 @@ def test_a_job_is_where_its_caller_is(job, tmp_path, monkeypatch):
     first = job()
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path / "own")
-
     host, folder, paths, _ = job()
-
     assert host == first[0]
     assert folder == str(tmp_path)
     assert paths[0] == str(tmp_path / "own")
@@ -75,9 +73,7 @@ def test_a_job_has_the_store_of_its_caller_in_the_same_host(job, monkeypatch):
 def test_another_environment_has_a_host_of_its_own(job, monkeypatch):
     first = job()
     monkeypatch.setenv("PARITY_SAID", "yes")
-
     host, *_, said = job()
-
     assert host != first[0]
     assert said == "yes"
 
@@ -87,7 +83,6 @@ def test_the_first_job_gets_the_host_that_began_before_it(job):
     pool.begin("here")
     (begun,) = pool._all
     pool.close()  # it is kept, whether it has imported or not
-
     assert begun._process is not None
     assert job()[0] == begun._process.popen.pid
 
@@ -100,16 +95,13 @@ def test_a_host_that_died_is_not_kept(job):
     pool._idle["here"] = [worker_pool._kept.pop()]
     pool._all = [*pool._idle["here"]]
     pool.close()
-
     assert worker_pool._kept == []
 
 
 def test_a_stage_that_needs_more_memory_than_is_left_ends_kept_hosts(job, monkeypatch):
     job()
     monkeypatch.setattr(worker_pool, "available_bytes", lambda: 1 << 20)
-
     worker_pool._make_room(Need(stage="x", size_bytes=1 << 21, reason="y"))
-
     assert worker_pool._kept == []
 
 
@@ -119,6 +111,5 @@ def test_of_too_many_hosts_the_oldest_of_the_most_frequent_is_ended(job, monkeyp
         job(name)
     monkeypatch.setenv("PARITY_SAID", "yes")
     job("b")
-
     assert [host.name for host in worker_pool._kept] == ["a", "b"]
     assert worker_pool._kept[1].kind[2]["PARITY_SAID"] == "yes"

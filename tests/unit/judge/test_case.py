@@ -39,7 +39,6 @@ def judged(policy):
 
 def test_the_first_divergence_is_the_earliest_whose_inputs_agree(judged):
     verdict = judged(record(*chain(1, 2, 40, 90, 3, 500)))
-
     assert verdict.outcome is Outcome.EXCEEDS
     assert verdict.first.row.probe == "v2"
     assert [j.row.probe for j in verdict.inputs] == ["v1"]
@@ -62,7 +61,6 @@ def test_wrong_numbers_come_before_another_shape(judged):
         row("norm", 40, position=3, parents=("conv",)),
         row("after", 60, position=4, parents=("norm",)),
     )
-
     assert judged(record(*rows)).first.row.probe == "norm"
 
 
@@ -73,7 +71,6 @@ def test_another_shape_comes_first_where_the_wrong_numbers_follow_from_it(judged
         row("norm", 40, position=2, parents=("moved",)),
         row("after", 60, position=3, parents=("norm",)),
     )
-
     assert judged(record(*rows)).first.row.probe == "moved"
 
 
@@ -92,9 +89,7 @@ def module(name, floors, **about):
         (("net.gone",), 1, "at or before net.o"),
     ],
 )
-def test_a_module_whose_inputs_were_not_compared_is_not_blamed_alone(
-    judged, parents, off, lead
-):
+def test_a_module_of_unseen_inputs_is_not_blamed_alone(judged, parents, off, lead):
     rows = (
         *(
             replace(row(name, off, module=name, position=at), op="Linear")
@@ -113,14 +108,11 @@ def test_a_module_whose_inputs_were_not_compared_is_not_blamed_alone(
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_what_is_no_number_is_the_largest_error_of_all(judged, order):
     rows = (row("a", 2.0), row("b", math.nan))
-    verdict = judged(record(*(rows[at] for at in order)))
-
-    assert max_floors(verdict.rows) == math.inf
+    assert max_floors(judged(record(*(rows[at] for at in order))).rows) == math.inf
 
 
 def test_what_may_be_no_number_is_no_error():
     made = row("masked", math.nan)
-
     assert floors_of(made, passed=True) == 0.0
     assert floors_of(made, passed=False) == math.inf
 
@@ -131,26 +123,22 @@ def test_a_divergence_is_found_after_one_that_went_away(judged):
         row("w", 1, position=2),
         row("x", 30, parents=("w",), position=3),
     )
-
     assert judged(record(*rows)).first.row.probe == "v1"
 
 
 def test_a_value_whose_inputs_are_wrong_already_is_no_first_divergence(judged):
     late = row("late", 40, parents=("bad",), position=0)
     bad = row("bad", 50, position=1)
-
     assert judged(record(late, bad)).first.row.probe == "bad"
 
 
 def test_of_two_samples_the_larger_error_tells_where(judged):
     rows = (*chain(1, 40, sample="s-0"), *chain(1, 80, sample="s-1"))
-
     assert judged(record(*rows)).first.row.sample == "s-1"
 
 
 def test_a_record_without_rows_is_empty_and_not_parity(judged):
     verdict = judged(record(output(1)), LAYERS)
-
     assert verdict.outcome is Outcome.EMPTY
     assert verdict.reason == "no layers were compared"
 
@@ -170,7 +158,6 @@ def test_only_outputs_can_be_judged(judged):
 def test_the_verdict_and_the_foot_say_one_share(judged, counts, foreign, share):
     about = {"foreign": TAKEN} if foreign else {}
     made = record(*chain(1), coverage=COVERAGE | counts, **about)
-
     assert coverage_share(made) == share
     said = judged(made).reason
     assert (f"{share:.1%} of computing operators" in said) == (share < 0.9)
@@ -182,7 +169,6 @@ def test_the_verdict_and_the_foot_say_one_share(judged, counts, foreign, share):
 def test_a_network_without_any_computing_operator_is_covered(judged, reach, outcome):
     counts = {"computing": 0, "aligned": 0, "seen": 0, "reach": reach}
     verdict = judged(record(output(1), coverage=COVERAGE | counts))
-
     assert verdict.outcome is outcome
     assert (verdict.usage == 0.0) == (outcome is Outcome.WITHIN)
 
@@ -190,7 +176,6 @@ def test_a_network_without_any_computing_operator_is_covered(judged, reach, outc
 def test_too_little_compared_is_its_own_outcome(judged):
     few = COVERAGE | {"aligned": 5, "missing": ["a", "b", "c", "d", "e"]}
     verdict = judged(record(*chain(1), coverage=few))
-
     assert verdict.outcome is Outcome.COVERAGE
     assert "50.0% of computing operators" in verdict.reason
     assert "; missing a, b, c and 2 more; `coverage = 0.5` under" in verdict.reason
@@ -199,21 +184,18 @@ def test_too_little_compared_is_its_own_outcome(judged):
 def test_a_stage_that_failed_outweighs_rows(judged):
     failure = {"outcome": "crashed", "message": "it died"}
     verdict = judged(record(*chain(1), failure=failure))
-
     assert (verdict.outcome, verdict.reason) == (Outcome.CRASHED, "it died")
 
 
 def test_a_known_gap_passes_and_keeps_what_was_found(judged):
     gap = Gap(case="unet/*", outcome=Outcome.EXCEEDS, why="known")
     verdict = judged(record(*chain(1, 40)), gaps=[gap])
-
     assert (verdict.outcome, verdict.found) == (Outcome.GAP, Outcome.EXCEEDS)
 
 
 def test_only_a_runtime_that_may_be_missing_is_skipped(judged):
     failure = {"outcome": "unavailable", "message": "not installed"}
     verdict = judged(record(failure=failure))
-
     assert skipped(verdict, ())
     assert skipped(verdict, ("onnxruntime",))
     assert not skipped(verdict, ("mnn",))
@@ -221,9 +203,7 @@ def test_only_a_runtime_that_may_be_missing_is_skipped(judged):
 
 
 def test_a_failure_is_one_sentence_that_says_what_where_and_how_much(judged):
-    verdict = judged(record(*chain(3, 411)))
-
-    assert verdict.sentence == (
+    assert judged(record(*chain(3, 411))).sentence == (
         f"{CASE}/layers: first diverges at net.v1 (conv2d), s-0: "
         "411 floors, allowed 16; inputs to it agree to 3 floors"
     )
@@ -233,7 +213,6 @@ def test_a_gap_of_one_sample_hides_no_other_failure_of_another_sample(judged):
     gap = Gap(case="unet/*", outcome=Outcome.NONFINITE, why="it overflows")
     lost, close = output(math.nan), output(2, sample="s-1")
     far = output(99, sample="s-1")
-
     assert judged(record(lost, close), OUTPUTS, [gap]).outcome is Outcome.GAP
     assert judged(record(lost, far), OUTPUTS, [gap]).outcome is Outcome.STALE_GAP
     # It is what the NaN of its own sample costs.
@@ -246,7 +225,6 @@ def test_a_pattern_that_is_another_one_in_another_sample_is_not_said(judged):
     said = "everything is 1.4 times what it should be"
     alike = replace(two, looks="everything is 1.5 times what it should be")
     apart = replace(three, looks="values are cut off at 3")
-
     assert judged(record(replace(one, looks=said), alike)).looks == said
     assert judged(record(replace(one, looks=said), apart)).looks == ""
 
@@ -259,12 +237,9 @@ def test_a_pattern_that_is_another_one_in_another_sample_is_not_said(judged):
         "each of 20 parts is scaled by its own factor, 0.9 to 1.1",
     ],
 )
-def test_a_pattern_of_the_layer_is_better_than_a_general_one_of_the_operator(
-    judged, general
-):
+def test_a_pattern_of_the_layer_is_better_than_a_general_one(judged, general):
     layer = replace(row("a", 90), looks="values are cut off at 3")
     alone = replace(row("a", 90, what=ISOLATED), looks=general)
-
     assert judged(record(layer, alone)).looks == "values are cut off at 3"
 
 
@@ -277,5 +252,4 @@ def test_a_pattern_of_the_layer_is_better_than_a_general_one_of_the_operator(
 )
 def test_pytorch_is_named_only_where_a_case_has_it(judged, foreign, words):
     off = replace(row("a", 90), looks="every value is PyTorch's, rounded to float16")
-
     assert judged(record(off, foreign=foreign)).looks == f"{words} float16"

@@ -41,6 +41,5 @@ def test_a_value_within_tolerance_keeps_its_numbers(tmp_path):
     (verdict,) = verdicts_of(
         tmp_path, record(*twice(OUTPUTS, 12.0, 1.0)), text=FLOORS, whats=(OUTPUTS,)
     )
-
     assert verdict.worst.floors == pytest.approx(12.0, rel=1e-3)
     assert "padding" not in verdict.reason

@@ -57,7 +57,6 @@ def test_the_example_in_the_docs_is_a_file_of_gaps(load):
     (gap,) = load(
         "\n".join(line for line in lines if line.startswith("    [") or "=" in line)
     )
-
     assert gap.until == date(2027, 1, 1)
     assert gap.sometimes
 
@@ -111,7 +110,6 @@ MISTAKES = {
 def test_each_mistake_names_its_line(load, text, message):
     with pytest.raises(SuiteError) as error:
         load(text)
-
     assert f"known_gaps.toml:{message}" in str(error.value)
 
 
@@ -122,10 +120,7 @@ def test_only_the_expected_failure_becomes_a_gap(outcome):
         Outcome.UNAVAILABLE: Outcome.UNAVAILABLE,
         Outcome.ABSENT: Outcome.ABSENT,
     }.get(outcome, Outcome.STALE_GAP)
-
-    applied = apply([GAP], "unet/mnn/fused/outputs", outcome, TODAY)
-
-    assert applied.outcome is expected
+    assert apply([GAP], "unet/mnn/fused/outputs", outcome, TODAY).outcome is expected
 
 
 REASONS = {
@@ -155,7 +150,6 @@ REASONS = {
 @pytest.mark.parametrize(("outcome", "today", "reason"), REASONS.values(), ids=REASONS)
 def test_the_reason_says_what_the_gap_says_or_how_it_is_stale(outcome, today, reason):
     applied = apply([GAP], "unet/mnn/fused/outputs", outcome, today)
-
     assert applied.reason == reason
     assert applied.gap is GAP
     assert applied.outcome.passed is reason.startswith("known gap")
@@ -163,7 +157,6 @@ def test_the_reason_says_what_the_gap_says_or_how_it_is_stale(outcome, today, re
 
 def test_an_id_without_a_gap_keeps_its_outcome():
     applied = apply([GAP], "unet/mnn/fp32/outputs", Outcome.EXCEEDS, TODAY)
-
     assert (applied.outcome, applied.reason, applied.gap) == (Outcome.EXCEEDS, "", None)
 
 
@@ -171,7 +164,6 @@ def test_the_first_gap_that_matches_speaks_and_a_shadowed_one_is_unmatched():
     first, second, third = (
         Gap(case=case, outcome=Outcome.CRASHED, why="x") for case in ("a/*", "a/b", "c")
     )
-
     assert find([first, second, third], "a/b") is first
     assert unmatched([first, second, third], ["a/b", "d"]) == (second, third)
     assert unmatched([first], ["a/b"]) == ()

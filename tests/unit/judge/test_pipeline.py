@@ -106,9 +106,6 @@ def the_line(made, word):
     return found
 
 
-# In a line
-
-
 def test_a_components_case_has_no_picture():
     assert picture_words(reports.record(reports.row("conv", 3.0))) == ""
     assert picture_words(record(*curve("free-running", 1.0))) == ""
@@ -116,13 +113,11 @@ def test_a_components_case_has_no_picture():
 
 def test_how_far_a_picture_is_off_and_by_whom():
     words = picture_words(blamed(picture(2.0)))
-
     assert words == "picture 42.1 dB, off by 2 of 255 · 80% from unet"
 
 
 def test_the_worst_of_several_pictures_counts():
     words = picture_words(record(picture(0.0), picture(4.0, 1), picture(2.0, 2)))
-
     assert words == "picture 36.1 dB, off by 4 of 255"
 
 
@@ -138,7 +133,6 @@ def test_a_setting_of_the_app_is_named_however_small_its_error_is(share, named):
         name="scaling_factor", app=0.13025, own=0.18215, place="vae", share=share
     )
     words = picture_words(record(picture(0.2), app=[asdict(setting)]))
-
     assert words.startswith("picture 62.1 dB")
     assert (setting.words in words) is named
 
@@ -150,7 +144,6 @@ def test_equal_pictures_are_equal():
 def test_a_picture_that_is_not_finite_is_worst_and_somebody_broke_it():
     parts = {**PARTS, "unet": RoleShare(alone=math.inf, without=1.0, share=1.0)}
     found = Attribution(rms=math.inf, parts=parts, interaction=0.0)
-
     for rows in ((picture(1.0), broken(1)), (broken(), picture(1.0, 1))):
         words = picture_words(blamed(*rows, found=found))
         assert words == "picture not finite · 100% from unet"
@@ -166,14 +159,10 @@ def test_a_picture_that_is_not_finite_is_worst_and_somebody_broke_it():
 )
 def test_a_picture_of_another_size_is_not_passed_over(rows):
     words = picture_words(record(*rows))
-
     assert "not finite" not in words
     assert "equal" not in words
     assert "dB" not in words
     assert words.startswith("picture")
-
-
-# In full
 
 
 def test_what_runs_each_role_comes_first():
@@ -197,7 +186,6 @@ def test_a_curve_has_a_bar_a_step_and_its_largest_error():
 
 def test_a_step_without_an_error_has_no_bar():
     made = record(*curve("teacher-forced", 0.0, 5.0), *curve("free-running", 0.0, 0.0))
-
     assert the_line(made, "teacher-forced") == "  teacher-forced   █  up to 5 floors"
     assert the_line(made, "free-running") == "  free-running        up to 0 floors"
 
@@ -205,16 +193,13 @@ def test_a_step_without_an_error_has_no_bar():
 @pytest.mark.parametrize("errors", [(2.0, math.nan), (math.nan, 2.0)])
 def test_a_step_that_is_not_finite_is_the_largest_error(errors):
     line = the_line(record(*curve("free-running", *errors)), "free-running")
-
     assert line.count("!") == 1
     assert line.count("█") == 1
     assert "up to 2 floors" not in line
 
 
 def test_growth_and_guidance_are_said_where_they_are_known():
-    grown = record(growth=1.5, guidance=[1.0, 4.25, 3.0])
-
-    assert the_line(grown, "grows") == (
+    assert the_line(record(growth=1.5, guidance=[1.0, 4.25, 3.0]), "grows") == (
         "  grows 1.50 × a step, guidance amplifies 4.25 × at most"
     )
     assert the_line(record(growth=0.98), "grows") == "  grows 0.98 × a step"
@@ -223,9 +208,7 @@ def test_growth_and_guidance_are_said_where_they_are_known():
 
 def test_a_signature_stands_out():
     said = "the halves of the guidance batch are exchanged"
-
     (line,) = [x for x in pipeline_lines(record(signature=said)) if said in x.text]
-
     assert line.tone == "bad"
     assert not [x for x in pipeline_lines(record(signature="")) if x.tone == "bad"]
 
@@ -256,21 +239,16 @@ def test_a_picture_says_all_that_was_measured():
 
 def test_a_picture_of_another_size_is_named_as_bad():
     (line,) = [x for x in pipeline_lines(record(of_another_size())) if ".0" in x.text]
-
     assert line.text == "  picture.0: not measured as a picture"
     assert line.tone == "bad"
 
 
 def test_the_folder_of_the_pictures_is_named_once():
     files = [f"pictures/a/{n}-difference-x8.png" for n in range(2)]
-
     assert (
         the_line(record(pictures=files), "pictures") == "  pictures        pictures/a"
     )
     assert not [text for text in lines(record(pictures=[])) if "pictures" in text]
-
-
-# Recorded
 
 
 def test_a_record_is_read_as_it_was_written():

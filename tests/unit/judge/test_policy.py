@@ -84,11 +84,8 @@ ASKED = {
 
 
 @pytest.mark.parametrize(("asked", "tolerance", "line"), ASKED.values(), ids=ASKED)
-def test_the_narrowest_table_that_states_a_tolerance_decides(
-    load, asked, tolerance, line
-):
+def test_the_narrowest_table_with_a_tolerance_decides(load, asked, tolerance, line):
     found = rule(load(FULL), **asked)
-
     assert found.tolerance == tolerance
     assert found.source.endswith(f"tolerances.toml:{line}")
 
@@ -126,7 +123,6 @@ layers = "strict"
 def test_a_narrow_table_can_take_a_flag_back(load):
     text = WIDE + 'allow_constant = true\nwhy = "x"\n[unet.mnn.fp32]\n'
     policy = load(text + "allow_constant = false\n")
-
     assert rule(policy, case="vae/mnn/fp32").allow_constant is True
     assert rule(policy).allow_constant is False
 
@@ -207,7 +203,6 @@ def test_looser_without_a_reason_is_refused_and_with_one_accepted(load, text, me
         load(text)
     assert f"tolerances.toml:{message}" in str(error.value)
     assert 'add why = "..." to [' in str(error.value)
-
     line = int(message.partition(":")[0])
     lines = text.replace('\nwhy = "  "', "").splitlines()
     lines.insert(line, 'why = "because"')
@@ -291,7 +286,6 @@ MISTAKES = {
 def test_each_mistake_names_its_line_and_the_nearest_word(load, text, message):
     with pytest.raises(SuiteError) as error:
         load(text)
-
     assert f"tolerances.toml:{message}" in str(error.value)
 
 
@@ -323,16 +317,13 @@ SUITE = {
 )
 def test_names_the_suite_has_not_are_refused(load, text, message):
     policy = load(text)
-
     (scope, words), *_ = policy.stale(**SUITE)
-
     assert f"tolerances.toml:{message}" in f"{scope.source}: the suite has no {words}"
 
 
 def test_a_built_in_variant_that_is_not_listed_may_have_its_tier_ready(load):
     gone = '[mnn.fused]\noutputs = "exact"\n'
     policy = load(f'{gone}[unet.mnn.fused]\noutputs = "exact"\n')
-
     assert [scope.header for scope, _ in policy.stale(**SUITE)] == ["[unet.mnn.fused]"]
 
 
@@ -342,7 +333,6 @@ def test_names_the_suite_has_are_accepted(load):
 
 def test_a_table_for_a_backend_the_suite_has_not_is_stale(load):
     ((_, words),) = load(WIDE).stale(("unet",), {"onnxruntime": ("fp32",)})
-
     assert words == "variant 'fp32' for mnn; there is none to choose from."
 
 
@@ -350,7 +340,6 @@ def test_a_pattern_that_matches_no_probe_is_complained_about(load):
     complaints = load(FULL).unmatched_patterns(
         ("unet", "mnn", "fp32"), ["conv_in", "up.attn2.to_q"]
     )
-
     assert [text.rpartition("/tolerances.toml:")[2] for text in complaints] == [
         '13: [unet.mnn.fp32.probes."down.*"] matches no probe of unet/mnn/fp32.'
     ]
@@ -386,7 +375,6 @@ def test_changes_given_by_hand_hold_everywhere_and_add_up(load):
 
 def test_a_change_that_fits_no_tolerance_names_the_group(load):
     policy = load(FULL).with_changes({"rtol": 1e-3})
-
     assert rule(policy, group="outputs").tolerance.rtol == 1e-3
     with pytest.raises(
         SpecError, match=r"^rtol=0\.001 does not fit .* of layers: rtol"
@@ -432,7 +420,6 @@ def test_the_example_in_the_docs_is_a_policy(load):
 
 def test_latents_and_pictures_have_tolerances_of_their_own(load):
     policy = load('[mnn.fp32]\nlatents = "strict"\nimage = "standard"\n')
-
     case = "text2img/mnn/fp32"
     assert rule(policy, "latents", case=case).tolerance == TIERS["strict"]["latents"]
     assert rule(policy, "image", case=case).tolerance == STANDARD["image"]
@@ -499,7 +486,6 @@ LOOSER_PATTERNS = {
 def test_a_variants_pattern_that_loosens_says_why(load, text, base):
     with pytest.raises(SuiteError) as error:
         load(text)
-
     assert f"4: layers is looser than {base}" in str(error.value)
     load(f'{text}\nwhy = "measured"\n')
 
@@ -509,14 +495,12 @@ def test_a_variants_pattern_needs_no_reason_where_a_narrower_table_decides(load)
         '[unet.mnn."*"]\nlayers = "relaxed"\n[mnn.fp32]\nlayers = "strict"\n'
         '[unet.mnn.fp32]\nlayers = "strict"\n'
     )
-
     assert rule(policy).tier == "strict"
     assert rule(policy, case="unet/mnn/int8").tier == "relaxed"
 
 
 def test_a_variants_pattern_that_matches_none_of_the_suites_is_refused(load):
     policy = load('[mnn."fp*"]\nlayers = "strict"\n[mnn."bf*"]\nlayers = "exact"')
-
     ((scope, words),) = policy.stale(**SUITE)
     assert scope.source.endswith("toml:3")
     assert words.startswith("variant 'bf*' for mnn")
@@ -524,7 +508,6 @@ def test_a_variants_pattern_that_matches_none_of_the_suites_is_refused(load):
 
 def test_a_reading_may_differ_only_with_a_reason(load):
     text = '[mnn.int4-weights]\nimage = "quantized"\nallow_misread = true\n'
-
     with pytest.raises(SuiteError, match="allow_misread loosens"):
         load(text)
     policy = load(text + 'why = "4 bits; 3 of 100 digits are others when set"\n')
@@ -533,7 +516,6 @@ def test_a_reading_may_differ_only_with_a_reason(load):
 
 def test_bounds_of_pictures_change_those_of_pictures_alone(load):
     policy = load(WIDE + 'image = "standard"\n').with_changes({"psnr_db": 30.0})
-
     assert rule(policy, "image").tolerance == replace(STANDARD["image"], psnr_db=30.0)
     assert rule(policy, "layers").tolerance == STANDARD["layers"]
 

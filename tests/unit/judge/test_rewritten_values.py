@@ -62,7 +62,6 @@ def scaled(probe, factor, **about):
 
 def test_a_value_whose_readers_and_outputs_agree_is_another_value(judged):
     verdict = judged(*chain(1, 40_000, 2, 1), output(1))
-
     assert verdict.outcome is Outcome.WITHIN
     assert "v1 (moved or folded)" in verdict.reason
     assert [j.verdict.outcome for j in verdict.rows][1] is Outcome.ANOTHER
@@ -71,7 +70,6 @@ def test_a_value_whose_readers_and_outputs_agree_is_another_value(judged):
 
 def test_in_the_harness_own_export_it_is_wrong_whatever_reads_it(judged):
     rows = (*chain(1, 40_000, 2, 1), output(1))
-
     assert judged(*rows, foreign=None).outcome is Outcome.EXCEEDS
     assert judged(*rows, by=ITSELF).outcome is Outcome.EXCEEDS
     assert judged(*rows).outcome is Outcome.WITHIN
@@ -88,9 +86,7 @@ FLAT = EXPECTED.reshape(16, 1, 1, 1)
         pytest.param(1, 90, Outcome.SHAPE, id="an-output-differs"),
     ],
 )
-def test_in_the_harness_own_export_a_value_of_another_shape_may_be_another_value(
-    judged, reader, made, outcome
-):
+def test_a_value_of_another_shape_may_be_another_value(judged, reader, made, outcome):
     rows = (
         row("a", 1, position=0),
         other("b", FLAT, parents=("a",), position=1),
@@ -137,15 +133,13 @@ def test_a_factor_that_is_carried_on_and_taken_back_is_told(judged):
         row("softmax", 1, parents=("scores",), position=2),
         output(1),
     )
-
     assert verdict.outcome is Outcome.WITHIN
     assert "q (scaled by 0.25)" in verdict.reason
 
 
 def test_readers_are_looked_for_behind_what_was_not_compared(judged):
     rows = (row("v", 500), row("far", 90, parents=("gone",), position=2), output(1))
-    first = judged(*rows, unseen={"gone": ["v"]}).first
-    assert first.row.probe == "v"
+    assert judged(*rows, unseen={"gone": ["v"]}).first.row.probe == "v"
     agrees = (rows[0], row("far", 1, parents=("gone",), position=2), output(1))
     assert judged(*agrees, unseen={"gone": ["v"]}).outcome is Outcome.WITHIN
 
@@ -157,13 +151,11 @@ def test_a_view_of_another_value_is_one_too(judged):
         row("matmul", 1, parents=("linear",), position=2),
         output(1),
     )
-
     assert judged(*rows, kinds={"view": "move"}).outcome is Outcome.WITHIN
 
 
 def test_a_constant_is_not_excused_by_outputs_alone(judged):
     rows = (row("mask", 500), *chain(1, 1), output(1))
-
     assert judged(*rows, kinds={"mask": "constant"}).outcome is Outcome.EXCEEDS
 
 
@@ -172,14 +164,12 @@ def test_a_weaker_mask_is_not_excused_by_its_softmax(judged):
     mask[:, 5:] = -MASK_END
     scores = other("scores", np.maximum(mask, np.float32(-1e4)), mask)
     softmax = row("softmax", 1, parents=("scores",), position=1)
-
     assert judged(scores, softmax, output(1)).outcome is Outcome.EXCEEDS
 
 
 def test_a_value_of_another_shape_is_no_pair(judged):
     table = other("table", np.zeros((3, 2, 8), np.float32))
     verdict = judged(table, row("sum", 1, parents=("table",), position=1), output(1))
-
     assert verdict.outcome is Outcome.WITHIN
     assert "of shape [3, 2, 8], not [2, 8]" in verdict.reason
     assert judged(table, output(90)).outcome is Outcome.SHAPE
@@ -206,5 +196,4 @@ def test_a_factor_is_one_where_nothing_else_differs(factor, noise):
     expected = rng.standard_normal(4096).astype(np.float32)
     actual = factor * expected + noise * rng.standard_normal(4096)
     found = scaled_by(compare(expected=expected, actual=actual.astype(np.float32)))
-
     assert np.isnan(found) if noise else found == pytest.approx(factor)

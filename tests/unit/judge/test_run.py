@@ -39,7 +39,6 @@ def test_exit_codes(outcomes, code):
 
 def test_what_is_required_is_no_skip():
     verdicts = [verdict(Outcome.WITHIN), verdict(Outcome.UNAVAILABLE)]
-
     assert exit_code(verdicts, required=["onnxruntime"]) == 0
     assert exit_code(verdicts, required=["mnn"]) == 2
 

@@ -51,7 +51,6 @@ def judged(policy, *rows):
 )
 def test_an_error_may_be_as_large_as_the_models_own(load, floors, outcome, usage):
     verdict = judged(load(), output(floors), own(10))
-
     assert verdict.outcome is outcome
     assert verdict.usage == pytest.approx(usage)
     assert f"{usage:.3g} × the model's own bfloat16, allowed 1" in verdict.reason
@@ -61,7 +60,6 @@ def test_an_error_may_be_as_large_as_the_models_own(load, floors, outcome, usage
 def test_each_sample_has_its_own_limit(load):
     rows = (output(8, sample="a"), own(10, sample="a"))
     verdict = judged(load(), *rows, output(8, sample="b"), own(5, sample="b"))
-
     assert [one.verdict.passed for one in verdict.rows] == [True, False]
     assert verdict.own == "off by 1.6 × the model's own bfloat16"
 
@@ -69,7 +67,6 @@ def test_each_sample_has_its_own_limit(load):
 def test_the_ratio_is_said_where_another_bound_decides(load):
     tight = WITHIN.replace("within =", "floors = 5.0, within =")
     verdict = judged(load(tight), output(4), own(10))
-
     assert verdict.outcome is Outcome.WITHIN
     assert "4 floors, allowed 5" in verdict.reason
     assert verdict.reason.endswith("; off by 0.4 × the model's own bfloat16")
@@ -100,7 +97,6 @@ def test_the_ratio_is_said_where_another_bound_decides(load):
 )
 def test_a_bound_that_was_not_measured_is_no_pass(load, row, reason):
     verdict = judged(load(), output(0.1), row)
-
     assert verdict.outcome is Outcome.EXCEEDS
     assert reason in verdict.reason
     assert 'within = "self-bf16" cannot be checked' in verdict.reason
@@ -113,7 +109,6 @@ def test_without_any_own_error_only_no_error_passes(load):
 
 def test_another_table_judges_a_record_with_own_rows(load):
     plain = '[mnn.fp32]\noutputs = "quantized"\n'
-
     assert judged(load(plain), output(4), own(1)).outcome is Outcome.WITHIN
 
 
@@ -145,7 +140,6 @@ def test_the_tables_that_decide_ask_for_the_measurement(load, text, within):
 def test_what_cannot_be_judged_is_refused(load, old, new, message):
     with pytest.raises(SuiteError, match=message) as refused:
         load(WITHIN.replace(old, new))
-
     assert "tolerances.toml:" in str(refused.value)
 
 
@@ -160,5 +154,4 @@ def test_what_cannot_be_judged_is_refused(load, old, new, message):
 )
 def test_bfloat16_is_looser_than_float16(here, there, words):
     one, two = (Tolerance(floors=1.0, within=name) for name in (here, there))
-
     assert one.looser_bounds(two) == words

@@ -22,9 +22,7 @@ from tests.unit.reports import chain, output, record
         ([], [(1, 8)], ""),
     ],
 )
-def test_the_sizes_are_said_that_tell_failures_from_the_rest(
-    tmp_path, fails, agrees, words
-):
+def test_the_sizes_that_tell_failures_are_said(tmp_path, fails, agrees, words):
     every = [*((one, 900) for one in fails), *((one, 0) for one in agrees)]
     rows = [output(floors, sample=f"s-{at}") for at, (_, floors) in enumerate(every)]
     shapes = {

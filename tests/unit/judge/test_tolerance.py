@@ -93,7 +93,6 @@ def test_nonsense_is_refused_at_birth(bounds, message):
 )
 def test_a_bound_that_lets_more_through_is_looser_and_said_so(base, change, words):
     changed = replace(base, **change)
-
     assert changed.looser_bounds(base) == (words,)
     assert changed.is_looser_than(base)
     assert not base.is_looser_than(changed)
@@ -162,14 +161,12 @@ def test_the_page_of_bounds_states_each_tier(tier):
 
 def test_a_disorder_among_tiers_would_be_seen():
     swapped = disorder(("exact", "standard", "strict", "relaxed", "quantized"))
-
     assert swapped.startswith("outputs of standard: ('rtol")
     assert disorder(("exact", "exact")) == "outputs of exact is no looser than exact"
 
 
 def test_layers_are_held_to_no_absolute_bound_unless_to_equality():
     absolute = [n for n, tier in TIERS.items() if tier["layers"].atol is not None]
-
     assert absolute == ["exact"]
 
 

@@ -25,7 +25,6 @@ def test_the_summary_says_it_once_for_cases_that_are_alike(tmp_path):
 
 def test_rows_of_what_is_read_stand_for_their_values():
     whole, read = twice(OUTPUTS, 1e5, 1.0)
-
     assert as_read((whole, read)) == (replace(read, what=OUTPUTS),)
 
 
@@ -46,7 +45,6 @@ def judged_layers(folder, *rows):
 
 def test_a_value_that_padding_alone_reads_is_no_failure(tmp_path):
     verdict = judged_layers(tmp_path, *layers_of(1e5, 1.0))
-
     assert verdict.outcome.passed
     assert "weights and 1 other value differ at padding alone" in verdict.reason
 
@@ -54,7 +52,6 @@ def test_a_value_that_padding_alone_reads_is_no_failure(tmp_path):
 @pytest.mark.parametrize("errors", [(1e5, 300.0), (1.0, 1.0)], ids=["read", "alike"])
 def test_a_value_that_more_than_padding_reads_fails(tmp_path, errors):
     verdict = judged_layers(tmp_path, *layers_of(*errors))
-
     assert not verdict.outcome.passed
     assert verdict.first.row.probe == "weights"
 
@@ -62,7 +59,6 @@ def test_a_value_that_more_than_padding_reads_fails(tmp_path, errors):
 def test_one_reader_at_padding_excuses_nothing_where_another_reader_fails(tmp_path):
     other = row("w", 1e3, parents=("weights",), position=2)
     verdict = judged_layers(tmp_path, *layers_of(1e5, 1.0), other)
-
     assert verdict.first.row.probe == "weights"
 
 
@@ -70,5 +66,4 @@ def test_a_wrong_shape_is_never_excused_by_padding(tmp_path):
     first, *rest = layers_of(1e5, 1.0)
     shape = structs.replace(first.comparison, actual_shape=(3, 8))
     verdict = judged_layers(tmp_path, replace(first, comparison=shape), *rest)
-
     assert not verdict.outcome.passed

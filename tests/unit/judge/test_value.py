@@ -137,7 +137,6 @@ FAILURES = {
 )
 def test_each_way_to_fail_has_its_own_outcome(changes, outcome, reason):
     verdict = judge(measured(**changes), ALL, is_output=True)
-
     assert (verdict.outcome, verdict.reason) == (outcome, reason)
     assert verdict.usage > 1.0
     assert not verdict.passed
@@ -186,13 +185,11 @@ def test_the_first_obstacle_is_the_one_reported():
 )
 def test_width_does_not_matter_within_a_kind(expected, actual):
     comparison = measured(expected_dtype=expected, actual_dtype=actual)
-
     assert judge(comparison, ALL, is_output=True).passed
 
 
 def test_a_declared_constant_or_a_single_element_or_a_layer_is_judged_by_numbers():
     constant = measured(expected_constant=True, actual_constant=True)
-
     assert judge(constant, ALL, is_output=True, allow_constant=True).passed
     assert judge(constant, ALL, is_output=False).passed
     assert judge(msgspec.structs.replace(constant, count=1), ALL, is_output=True).passed
@@ -239,7 +236,6 @@ def test_declared_nonfinite_values_must_be_at_the_same_places():
 )
 def test_a_metric_that_is_no_number_never_passes(tolerance, changes):
     verdict = judge(measured(**changes), tolerance, is_output=True)
-
     assert verdict.outcome is Outcome.EXCEEDS
     assert verdict.usage > 1e9
 
@@ -273,14 +269,12 @@ def test_a_metric_that_is_no_number_never_passes(tolerance, changes):
 )
 def test_usage_is_the_largest_part_of_a_bound_that_is_used(tolerance, changes, usage):
     verdict = judge(measured(**changes), tolerance, is_output=True)
-
     assert verdict.usage == pytest.approx(usage)
     assert verdict.passed is (usage <= 1.0)
 
 
 def test_a_failure_is_reported_before_a_pass_and_the_worst_failure_first():
     comparison = measured(floor_multiple=17.0, sqnr_db=10.0)
-
     assert judge(comparison, ALL, is_output=True).reason.startswith("SQNR 10.0 dB")
 
 
@@ -298,7 +292,6 @@ def test_numbers_that_differ_never_read_the_same():
     atol = 1e-2
     needed = math.nextafter(atol, 1.0)
     verdict = judge(measured(required_atol=at_each_rtol(needed)), ATOL, is_output=True)
-
     assert verdict.usage > 1.0
     assert verdict.reason == (
         "needs atol 0.010000000000000002 at rtol 1e-04, allowed 0.01"
@@ -308,7 +301,6 @@ def test_numbers_that_differ_never_read_the_same():
 def test_beyond_the_limit_is_more_than_1_though_the_ratio_rounds_to_1():
     comparison = measured(sqnr_db=math.nextafter(1.0, 0.0))
     verdict = judge(comparison, Tolerance(sqnr_db=1.0), is_output=True)
-
     assert verdict.outcome is Outcome.EXCEEDS
     assert verdict.usage > 1.0
     assert verdict.reason == "SQNR 0.9999999999999999 dB, at least 1 asked"
@@ -331,7 +323,6 @@ def test_beyond_the_limit_is_more_than_1_though_the_ratio_rounds_to_1():
 )
 def test_a_share_bounds_most_elements_and_the_cap_the_rest(changes, reason):
     verdict = judge(measured(**changes), SHARED, is_output=True)
-
     assert (verdict.outcome, verdict.reason) == (Outcome.EXCEEDS, reason)
 
 
@@ -357,7 +348,6 @@ def test_a_share_bounds_most_elements_and_the_cap_the_rest(changes, reason):
 )
 def test_a_share_lets_a_few_elements_be_further_off(changes, passed):
     comparison = measured(**changes)
-
     for tolerance, expected in passed.items():
         assert judge(comparison, tolerance, is_output=True).passed is expected
 
@@ -368,7 +358,6 @@ def test_a_share_lets_a_few_elements_be_further_off(changes, passed):
 def test_equal_values_pass_every_tier_without_a_floor_or_a_signal(dtype, tier, value):
     values = np.full((3, 2), value, dtype=dtype)
     comparison = compare(expected=values, actual=values.copy())
-
     for group in ("outputs", "layers"):
         tolerance = TIERS[tier][group]
         assert judge(comparison, tolerance, is_output=False).passed
@@ -417,7 +406,6 @@ def test_what_passes_still_passes_with_more_atol(pair, tolerance, more):
     first, second = (
         judge(comparison, each, is_output=False) for each in (tolerance, looser)
     )
-
     assert second.passed or not first.passed
     assert second.usage <= first.usage
 
@@ -513,5 +501,4 @@ def test_another_id_is_no_small_error(dtype):
 def test_amounts_in_few_bits_are_judged_by_their_size():
     pixels = np.array([[12, 250], [31, 77]], np.uint8)
     rounded = compare(expected=pixels, actual=pixels + np.uint8(1), floor_rms=None)
-
     assert judge(rounded, TIERS["quantized"]["outputs"], is_output=True).passed

@@ -36,7 +36,6 @@ def seen(**changes):
 
 def test_a_good_picture_is_within():
     verdict = judge(seen(), Tolerance(psnr_db=40.0, ssim=0.99), is_output=False)
-
     assert verdict.outcome is Outcome.WITHIN
     assert verdict.usage == pytest.approx(0.1)
 
@@ -86,7 +85,6 @@ def test_each_way_a_picture_fails_has_its_own_outcome(changes, outcome, reason):
     verdict = judge(
         seen(**changes), Tolerance(psnr_db=40.0, ssim=0.99), is_output=False
     )
-
     assert verdict.outcome is outcome
     assert verdict.reason.startswith(reason)
     assert verdict.usage > 1
@@ -107,15 +105,12 @@ def test_each_flag_lifts_its_own_outcome_and_no_other(changes, allowed):
     it, bound = seen(**changes), Tolerance(psnr_db=40.0)
     lifted: Any = partial(judge, it, bound, is_output=False)
     within = {flag: lifted(**{flag: True}).passed for flag in flags}
-
     assert within == {flag: flag == allowed for flag in flags}
 
 
 def test_what_makes_numbers_meaningless_comes_before_a_reading():
     nonfinite = replace(seen(actual_read="1"), nonfinite_actual=1)
-
     verdict = judge(nonfinite, Tolerance(psnr_db=40.0), is_output=False)
-
     assert verdict.outcome is Outcome.NONFINITE
 
 

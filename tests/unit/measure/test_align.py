@@ -103,28 +103,23 @@ def linked(probes, values, outputs=None):
         ),
     ],
 )
-def test_a_value_is_carried_by_name_or_by_the_one_value_that_leaves(
-    name, values, carrier
-):
+def test_a_value_is_carried_by_name_or_by_what_leaves(name, values, carrier):
     assert linked([probe(name)], values, {"add_7": "sample"})[name].onnx == carrier
 
 
 def test_a_merged_operator_shares_what_the_one_before_it_became():
     twice = probe("silu_1", ValueKind.DUPLICATE, 1, onnx="silu")
-
     assert linked([probe("silu"), twice], [value("silu")])["silu_1"].onnx == "silu"
 
 
 def test_a_move_is_not_matched_by_what_leaves_it():
     values = [value("val_1", "view", ("linear",))]
-
     assert linked([probe("view", ValueKind.MOVE)], values)["view"].onnx == ""
 
 
 def test_a_module_whose_only_value_is_constant_computes_nothing():
     values = [value("/position/Gather", "position", ("add",), is_constant=True)]
     found = linked([probe("position"), probe("lost")], values)
-
     assert found["position"].kind is ValueKind.CONSTANT
     assert found["lost"].kind is ValueKind.COMPUTE
 
@@ -135,7 +130,6 @@ def test_a_module_that_passes_on_a_value_seen_already_computes_nothing():
         value("/attn/Div", "attn", ("next",), repeats="/attn/to_out/Add"),
     ]
     found = linked([probe("attn.to_out"), probe("attn", position=1)], values)
-
     assert found["attn.to_out"].kind is ValueKind.COMPUTE
     assert found["attn"].kind is ValueKind.IDENTITY
     assert list(wanted_values(found.values())) == ["/attn/to_out/Add"]
@@ -158,7 +152,6 @@ def test_what_the_exporter_kept_by_name_is_compared_and_a_duplicate_once():
 def test_a_computed_value_is_compared_before_one_that_carries_it():
     carried = probe("conv2d", onnx="div")
     probes = [probe("div", ValueKind.IDENTITY, onnx="div"), carried]
-
     assert wanted_values(probes) == {"div": carried}
 
 
@@ -203,7 +196,6 @@ def test_another_order_of_axes_is_refused(shape, expected):
 def test_zeros_and_ones_are_read_as_truth_where_truth_is_expected():
     truth = np.array([True, False, True])
     numbers = np.array([1, 0, 1], dtype=np.int32)
-
     assert read_as(truth, numbers).dtype == np.bool_
     assert (read_as(truth, numbers) == truth).all()
 
@@ -223,9 +215,7 @@ def test_other_numbers_stay_what_they_are(expected, actual):
 
 def test_masks_end_at_the_same_number_and_keep_what_is_not_finite():
     mask = np.array([-3.4e38, -np.inf, np.nan, 0.0, 5.0, 1e38])
-
     cut = ended(mask)
-
     assert cut[0] == -MASK_END
     assert np.isneginf(cut[1])
     assert np.isnan(cut[2])
@@ -246,9 +236,7 @@ def test_masks_end_at_the_same_number_and_keep_what_is_not_finite():
 def test_a_value_inside_a_translation_is_the_result_only_in_its_shape(fields, carrier):
     values = [value("inner", "scatter", ("add",), **fields)]
     probes = [probe("scatter")]
-
     (found,) = link(probes, values, {}, {"scatter": (1, 128, None)})
-
     assert found.onnx == carrier
     assert link(probes, values, {})[0].onnx == "inner", "modules have no shapes"
 
@@ -262,9 +250,7 @@ def test_coverage_counts_what_was_lost_and_what_was_fused():
         probe("view", ValueKind.MOVE, 4),
     ]
 
-    coverage = coverage_of(probes, {"conv2d"}, {})
-
-    assert coverage == {
+    assert coverage_of(probes, {"conv2d"}, {}) == {
         "computing": 4,
         "aligned": 1,
         "fused": 2,
@@ -294,9 +280,7 @@ def test_coverage_counts_what_was_lost_and_what_was_fused():
 )
 def test_a_fused_value_counts_where_all_that_reads_it_was_compared(read_into, inside):
     probes = [probe("square", onnx="square"), probe("norm", onnx="norm")]
-
     coverage = coverage_of(probes, {"norm", "other"}, read_into, ["y"])
-
     assert (coverage["fused"], coverage["inside"]) == (1, inside)
     assert (coverage["aligned"], coverage["seen"]) == (1, 1 + inside)
     assert coverage["missing"] == (() if inside else ("square",))
@@ -310,15 +294,11 @@ def test_a_fused_value_counts_where_all_that_reads_it_was_compared(read_into, in
         pytest.param({"v4", "v8"}, 9, id="the-file-has-them-no-more"),
     ],
 )
-def test_of_values_that_a_file_may_have_four_count_for_five_compared_ones(
-    in_file, seen
-):
+def test_values_that_a_file_may_have_count_four_for_five(in_file, seen):
     names = [f"v{at}" for at in range(9)]
     probes = [probe(name, position=at, onnx=name) for at, name in enumerate(names)]
     read_into = {one: [two] for one, two in pairwise(names)}
-
     coverage = coverage_of(probes, {"v4", "v8"}, read_into, in_file=in_file)
-
     assert (coverage["aligned"], coverage["seen"], coverage["reach"]) == (2, seen, 9)
 
 
@@ -331,7 +311,7 @@ def test_of_values_that_a_file_may_have_four_count_for_five_compared_ones(
         pytest.param(set(), False, 0, 3, id="nothing-was-compared"),
     ],
 )
-def test_a_value_without_a_counterpart_counts_where_all_its_readers_do(
+def test_a_lone_value_counts_where_all_its_readers_do(
     compared, is_foreign, seen, reach
 ):
     probes = [
@@ -339,9 +319,7 @@ def test_a_value_without_a_counterpart_counts_where_all_its_readers_do(
         probe("mul", position=1, onnx="mul", parents=("pairs",)),
         probe("out", position=2, onnx="out", parents=("mul",)),
     ]
-
     coverage = coverage_of(probes, compared, {"mul": ["out"]}, is_foreign=is_foreign)
-
     assert (coverage["seen"], coverage["reach"]) == (seen, reach)
 
 
@@ -352,7 +330,6 @@ def test_a_repeated_operator_without_a_counterpart_counts_as_the_first_one_does(
         replace(probe("pairs_1", ValueKind.DUPLICATE, position=1), **told),
         probe("out", position=2, onnx="out", parents=("pairs",)),
     ]
-
     assert coverage_of(probes, {"out"}, {})["missing"] == ()
     assert coverage_of(probes, set(), {})["missing"] == ("pairs", "pairs_1", "out")
 
@@ -361,15 +338,12 @@ def test_a_repeated_operator_without_a_counterpart_counts_as_the_first_one_does(
 def test_a_program_without_operators_is_whole_if_its_graph_has_none(operators, reach):
     moves = [probe("view", ValueKind.MOVE)]
     coverage = coverage_of(moves, set(), {}, operators=operators)
-
     assert (coverage["computing"], coverage["reach"]) == (0, reach)
 
 
 def test_a_mask_counts_as_0_where_scores_stand_beside_it():
     expected = np.array([[1.0, -3.4e38], [2.0, 0.5]], dtype=np.float32)
     actual = np.array([[1.5, -2.4e38], [2.0, -3e38]], dtype=np.float32)
-
     one, two = shown(expected, actual, is_mask=True)
-
     assert one.tolist() == [[1.0, 0.0], [2.0, 0.5]]
     assert two.tolist() == [[1.5, 0.0], [2.0, -6e4]]  # it masks one place more

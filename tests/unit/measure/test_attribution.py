@@ -86,7 +86,6 @@ def test_each_role_is_exchanged_in_both_directions_and_the_total_is_not_drawn_ag
 )
 def test_an_error_of_two_roles_is_half_of_each(draw, interaction, expected):
     found, _ = drawn(draw)
-
     assert found.interaction == interaction
     assert shares(found) == {**dict.fromkeys(ROLES, 0.0), **expected}
 
@@ -116,7 +115,6 @@ def test_shares_of_two_that_act_on_each_other_sum_to_one():
 
 def test_a_role_alone_brings_all_and_no_picture_without_it_is_drawn():
     found, draws = drawn(added(unet=4.0), roles=("unet",))
-
     assert found.parts == {"unet": RoleShare(alone=2.0, without=0.0, share=1.0)}
     assert found.interaction == 0.0
     assert draws == [frozenset({"unet"})]
@@ -159,6 +157,5 @@ def test_a_role_that_breaks_a_picture_alone_is_named_in_any_order(roles):
 def test_what_is_written_is_read(draw):
     found, _ = drawn(draw)
     text = json.dumps(found.to_json())
-
     assert Attribution.from_json(json.loads(text)) == found
     assert list(Attribution.from_json(json.loads(text)).parts) == list(ROLES)

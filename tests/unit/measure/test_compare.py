@@ -577,7 +577,6 @@ def test_a_process_that_compiles_gives_the_numbers_of_one_that_loads(tmp_path):
     compiles, loads = (
         ended([sys.executable, "-c", ERRORS], env=env, limit_s=300) for _ in range(2)
     )
-
     assert compiles.code == 0, compiles.text
     assert list(tmp_path.rglob("*.nbc"))
     assert compiles.text == loads.text

@@ -32,7 +32,6 @@ def test_float16_holds_what_is_neither_large_nor_small(tmp_path):
 
 def test_a_value_beyond_65504_overflows(tmp_path):
     (loss,) = losses(tmp_path, ("conv", PLAIN * 1e5, "aten.conv2d.default", ()))
-
     assert loss.overflows
     assert "is beyond 65504" in loss.reason
     assert loss.keep == ("conv",)
@@ -45,15 +44,12 @@ def test_what_is_predicted_to_overflow_does(tmp_path):
         value = PLAIN * np.float32(scale)
         with np.errstate(over="ignore"):
             lost = not np.isfinite(value.astype(np.float16)).all()
-
         found = losses(folder, ("mul", value, "aten.mul.Tensor", ()))
-
         assert any(loss.overflows for loss in found) == lost, scale
 
 
 def test_values_too_small_for_its_bits_are_lost_in_rounding(tmp_path):
     (loss,) = losses(tmp_path, ("mul", PLAIN * 1e-7, "aten.mul.Tensor", ()))
-
     assert not loss.overflows
     assert "its values are too small" in loss.reason
 
@@ -65,7 +61,6 @@ def test_the_argument_of_a_sine_is_kept_with_it(tmp_path):
         ("mul", angles, "aten.mul.Tensor", ()),
         ("sin", np.sin(angles), "aten.sin.default", ("mul",)),
     )
-
     assert "its argument reaches 999, rounded by up to 0.49 rad" in loss.reason
     assert loss.keep == ("mul", "sin")
 
@@ -76,7 +71,6 @@ def test_a_normalisation_of_large_values_is_at_risk(tmp_path):
         ("conv", PLAIN * 200, "aten.conv2d.default", ()),
         ("norm", PLAIN, "aten.group_norm.default", ("conv",)),
     )
-
     assert loss.probe.name == "norm"
     assert not loss.overflows
     assert "if a runtime takes the variance in float16" in loss.reason
@@ -91,7 +85,5 @@ def test_zeros_and_whole_numbers_are_nothing_to_lose(tmp_path, value):
 def test_a_normalisation_is_known_by_pytorchs_name_and_by_onnxs(tmp_path, op):
     large = PLAIN * np.float32(300)
     values = ("conv", large, "Conv", ()), ("norm", PLAIN, op, ("conv",))
-
     (loss,) = losses(tmp_path, *values)
-
     assert "squared beyond 65504" in loss.reason

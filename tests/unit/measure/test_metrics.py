@@ -34,7 +34,6 @@ def noisy(shape, scale, seed=0):
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
 def test_a_row_names_a_field_that_holds_its_number(metric):
     holder = Picture if metric.of_pictures else Comparison
-
     assert metric.field.rpartition(".")[2] in holder.__annotations__
 
 
@@ -50,9 +49,7 @@ def test_every_metric_that_can_be_a_bound_is_one_of_a_tolerance():
 @pytest.mark.parametrize("shape", [(7,), (3, 130, 129), (2, 300_001)])
 def test_cosine_distance_agrees_with_numpy_in_float64(shape, scale, dtype):
     expected, actual = (side.astype(dtype) for side in noisy(shape, scale, seed=5))
-
     found = compare(expected=expected, actual=actual).cosine_distance
-
     assert found == pytest.approx(distance_of(expected, actual), rel=1e-8, abs=1e-17)
 
 
@@ -62,9 +59,7 @@ def test_cosine_distance_keeps_the_digits_that_a_subtraction_loses():
     expected[0] = 1.0
     actual = expected.copy()
     actual[1] = 2.0**-40
-
     comparison = compare(expected=expected, actual=actual)
-
     assert 1.0 - comparison.cosine == 0.0
     assert comparison.cosine_distance == pytest.approx(2.0**-81, rel=1e-12)
 
@@ -85,7 +80,6 @@ def test_cosine_distance_of_directions(expected, actual, distance):
     comparison = compare(
         expected=np.array(expected, np.float32), actual=np.array(actual, np.float32)
     )
-
     assert comparison.cosine_distance == pytest.approx(distance, abs=1e-15)
 
 
@@ -93,9 +87,7 @@ def test_cosine_distance_leaves_out_what_is_not_finite():
     expected, actual = noisy((5, 600), 1e-2)
     finite = compare(expected=expected[:, 1:], actual=actual[:, 1:]).cosine_distance
     actual[:, 0] = np.nan
-
     found = compare(expected=expected, actual=actual).cosine_distance
-
     assert found == pytest.approx(finite, rel=1e-12)
 
 
@@ -125,7 +117,6 @@ def test_no_error_meets_every_bound_and_uses_nothing_of_it(metric):
 @given(value=st.floats(1e-6, 0.9))
 def test_headroom_and_rounding_only_loosen(metric, value):
     grown = metric.strained(value, 2.0, 6.0)
-
     assert not metric.is_looser(value, grown)
     # A bound within 1e-9 of two digits is those two digits.
     assert metric.times(grown, metric.rounded(grown)) <= 1.0 + 1e-8
@@ -156,7 +147,6 @@ def test_a_larger_error_is_as_many_times_larger_in_every_unit(name):
 
 def test_a_bound_ends_where_its_metric_does():
     distance = METRIC["cosine_distance"]
-
     assert distance.strained(1.5, 2.0, 3.0) == 2.0
     assert distance.rounded(1.999) == 2.0
     assert Tolerance(cosine_distance=2.0).cosine_distance == 2.0
@@ -164,7 +154,6 @@ def test_a_bound_ends_where_its_metric_does():
 
 def test_a_metric_of_several_rtol_is_read_at_one():
     comparison = compare(expected=np.full(3, 2.0), actual=np.full(3, 2.5))
-
     assert METRIC["atol"].of(comparison) == 0.5
     assert METRIC["atol"].of(comparison, 1e-2) == pytest.approx(0.48)
 
@@ -172,6 +161,5 @@ def test_a_metric_of_several_rtol_is_read_at_one():
 def test_a_picture_that_is_none_has_no_number():
     comparison = compare(expected=np.ones(3), actual=np.ones(3))
     numbers = [metric.error(comparison) for metric in METRICS if metric.of_pictures]
-
     assert numbers
     assert all(number is not None and math.isnan(number) for number in numbers)

@@ -139,14 +139,12 @@ def test_one_timestep_serves_a_fixed_batch():
 def test_one_timestep_serves_the_batch_that_the_file_declares(batch):
     sample = port("sample", batch, 4, "h", "w")
     inputs = (sample, port("timestep", batch), INPUTS[2])
-
     assert fed(laid(inputs), given())["timestep"].tolist() == [5.0, 5.0]
 
 
 def test_a_table_that_serves_all_items_is_repeated_for_the_declared_batch():
     inputs = (port("sample", "n", 4, "h", "w"), INPUTS[1], port("states", "n", 12, 16))
     one = np.ones((1, 12, 16), np.float32)
-
     assert fed(laid(inputs), given(states=one))["states"].shape == (2, 12, 16)
 
 
@@ -154,7 +152,6 @@ def test_a_table_that_serves_all_items_is_repeated_for_the_declared_batch():
 def test_an_axis_that_no_other_input_has_keeps_its_size(axis):
     sample = port("sample", "n" if axis == "steps" else axis, 4, "h", "w")
     inputs = (sample, port("timestep", axis), INPUTS[2])
-
     assert fed(laid(inputs), given())["timestep"].tolist() == [5.0]
 
 

@@ -32,9 +32,7 @@ def _npy(dtype: str, shape: tuple[int, ...], data: bytes = b"") -> bytes:
         (b"", "EOF"),
     ],
 )
-def test_an_array_file_that_holds_no_such_numbers_is_one_clause(
-    tmp_path, content, clause
-):
+def test_an_array_file_without_numbers_is_one_clause(tmp_path, content, clause):
     path = tmp_path / "array.npy"
     path.write_bytes(content)
     with pytest.raises(DamagedError, match=clause):

@@ -36,7 +36,6 @@ def recorded(tmp_path):
 
 def test_a_trace_gives_back_every_bit(recorded):
     trace = open_trace(recorded)
-
     assert list(trace) == list(ARRAYS)
     for name, value in ARRAYS.items():
         assert trace[name].dtype == np.asarray(value).dtype
@@ -46,7 +45,6 @@ def test_a_trace_gives_back_every_bit(recorded):
 
 def test_a_trace_knows_noise_and_masks(recorded):
     trace = open_trace(recorded)
-
     assert trace.floor_rms("conv2d") == 1e-8
     assert trace.floor_rms("truth") is None
     assert [name for name in trace if trace.places[name].is_mask] == ["odd"]
@@ -64,9 +62,7 @@ def test_values_can_be_read_while_others_are_written(tmp_path):
     writer.add("one", ARRAYS["conv2d"])
     view = writer.view()
     writer.add("two", ARRAYS["double"])
-    count = writer.close({})
-
-    assert count == 2
+    assert writer.close({}) == 2
     assert np.array_equal(view["one"], ARRAYS["conv2d"])
     assert "two" not in view
 
@@ -74,10 +70,8 @@ def test_values_can_be_read_while_others_are_written(tmp_path):
 def test_values_without_elements_can_be_read_while_others_are_written(tmp_path):
     writer = TraceWriter(tmp_path)
     writer.add("none", np.empty((2, 0), dtype=np.float32))
-
     view = writer.view()
     writer.close({})
-
     assert view["none"].shape == (2, 0)
 
 
@@ -98,7 +92,6 @@ def test_values_of_equal_bytes_share_them(tmp_path):
 def test_a_name_is_recorded_once(tmp_path):
     writer = TraceWriter(tmp_path)
     writer.add("conv2d", ARRAYS["conv2d"])
-
     with pytest.raises(StoreError, match="'conv2d' is recorded twice"):
         writer.add("conv2d", ARRAYS["conv2d"])
     writer.close({})
@@ -106,7 +99,6 @@ def test_a_name_is_recorded_once(tmp_path):
 
 def test_values_do_not_share_a_cache_line(recorded):
     places = json.loads((recorded / INDEX).read_text(encoding="utf-8")).values()
-
     assert all(place["offset_bytes"] % 64 == 0 for place in places)
 
 
@@ -142,7 +134,6 @@ def slot(**changes: Any) -> Callable[[Path], object]:
 )
 def test_what_cannot_be_read_says_what_to_do(recorded, spoil):
     spoil(recorded)
-
     with pytest.raises(StoreError, match=r"no readable trace.*parity store verify"):
         open_trace(recorded)
 
@@ -151,6 +142,5 @@ def test_what_cannot_be_read_says_what_to_do(recorded, spoil):
 def test_values_that_were_cut_short_are_named(recorded, kept):
     data = (recorded / VALUES).read_bytes()
     (recorded / VALUES).write_bytes(data[:kept])
-
     with pytest.raises(StoreError, match="shorter"):
         open_trace(recorded)

@@ -38,7 +38,6 @@ def feeds(mask, ids=None):
 @pytest.mark.parametrize("mask", [LEFT, RIGHT, HOLES], ids=["left", "right", "holes"])
 def test_rows_of_padding_are_taken_out_of_an_output_with_the_masks_axes(mask):
     found = taken_out(component(IDS, MASK), feeds(mask))
-
     assert list(found) == ["states"]
     assert np.array_equal(found["states"][..., 0], mask == 0)
 
@@ -55,7 +54,6 @@ def test_axes_of_size_one_of_a_mask_do_not_count():
     spec = TensorSpec(name="m", shape=("batch", 1, 1, "tokens"), draw="mask")
     mask = LEFT.reshape(2, 1, 1, 5)
     found = taken_out(component(IDS, spec), {**feeds(mask), "m": mask})
-
     assert np.array_equal(found["states"][..., 0], LEFT == 0)
 
 
@@ -63,7 +61,6 @@ def test_a_mask_of_queries_and_keys_takes_out_a_query_that_sees_no_key():
     spec = TensorSpec(name="m", shape=("batch", "tokens", "tokens"), draw="mask")
     causal = np.tril(np.ones((5, 5))) * LEFT[:, None, :]
     found = taken_out(component(IDS, spec), {**feeds(LEFT), "m": causal})
-
     assert np.array_equal(found["states"][..., 0], LEFT == 0)
 
 
@@ -88,7 +85,6 @@ def test_other_padding_differs_at_padding_alone_and_stays_in_the_vocabulary(mask
     changed = other_padding(component(IDS, MASK), given)
     assert changed is not None
     ids = changed["input_ids"]
-
     assert np.array_equal(ids != given["input_ids"], mask == 0)
     assert set(ids.flat) <= set(given["input_ids"].flat)
 
@@ -102,13 +98,11 @@ def test_padding_of_states_changes_too():
     given = {"x": np.ones((2, 5, 4), np.float32), "attention_mask": LEFT}
     changed = other_padding(component(spec, MASK), given)
     assert changed is not None
-
     assert np.array_equal((changed["x"] != given["x"]).all(-1), LEFT == 0)
 
 
 def test_a_value_without_the_axes_that_a_file_declares_is_read_whole():
     unread = np.array([[False, True, True], [False, False, True]])
     pooled, tokens = np.ones((2, 8), np.float32), np.ones((2, 3), np.float32)
-
     assert without(unread, pooled)[0].sum() == 16
     assert without(unread, tokens)[0].sum() == 3

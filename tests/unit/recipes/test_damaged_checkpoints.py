@@ -68,10 +68,7 @@ DAMAGES = {
     "shards above": (SHARDS, text_of('{"weight_map": {"w": "../x.safetensors"}}')),
     "shards far away": (SHARDS, text_of('{"weight_map": {"w": "/x.safetensors"}}')),
     "shards of numbers": (SHARDS, text_of('{"weight_map": {"w": 1}}')),
-    "shards of a long name": (
-        SHARDS,
-        text_of(LONG),
-    ),
+    "shards of a long name": (SHARDS, text_of(LONG)),
     "deep shards": (SHARDS, text_of(DEEP)),
     "no shards": (SHARDS, text_of("{}")),
 }
@@ -97,10 +94,8 @@ def damage(root, name, change):
 @pytest.mark.parametrize(("name", "change"), DAMAGES.values(), ids=DAMAGES)
 def test_a_damaged_checkpoint_is_refused_in_a_sentence(checkpoint, name, change):
     damage(checkpoint, name, change)
-
     with pytest.raises(ParityError) as refused:
         write_suite(checkpoint, checkpoint.parent / "suite")
-
     said = str(refused.value)
     assert name.rpartition("/")[2] in said or str(checkpoint) in said
     assert len(said) < 600
@@ -110,9 +105,7 @@ def test_a_damaged_checkpoint_is_refused_in_a_sentence(checkpoint, name, change)
 @pytest.mark.parametrize("which", ["deep", "huge", "missing stages", "shards above"])
 def test_a_command_ends_in_a_sentence(checkpoint, which):
     damage(checkpoint, *DAMAGES[which])
-
     ended = called(checkpoint, "run", "unet", "--store", str(checkpoint.parent / "s"))
-
     ended.check(2, DAMAGES[which][0].rpartition("/")[2])
     assert "error of the harness" not in ended.text
 
@@ -141,9 +134,7 @@ HEADERS = {
 def test_weights_with_a_damaged_header_are_refused(checkpoint, content):
     (checkpoint / WEIGHTS).write_bytes(content)
     store = ("--store", str(checkpoint.parent / "s"))
-
     ended = called(checkpoint, "ranges", "unet", *store)
-
     ended.check(2, "diffusion_pytorch_model.safetensors")
     assert "error of the harness" not in ended.text
 
@@ -161,6 +152,5 @@ def test_weights_with_a_damaged_header_are_refused(checkpoint, content):
 def test_modules_of_a_text_model_lie_beside_their_list(tmp_path, listed):
     write_encoder(tmp_path / "model", "bert")
     (tmp_path / "model" / "modules.json").write_text(listed)
-
     with pytest.raises(ParityError, match=r"modules\.json"):
         write_suite(tmp_path / "model", tmp_path / "suite")

@@ -47,7 +47,6 @@ def drawn(part, profile="realistic", index=0, shapes=SHAPES):
 @pytest.mark.parametrize("profile", ["realistic", "unit-normal", "boundary"])
 def test_a_task_keeps_its_signature(source, task, profile):
     part = component(source, task)
-
     check_signature(part, run(part, drawn(part, profile)), SHAPES)
 
 
@@ -65,11 +64,8 @@ def test_output_names_are_those_people_deploy(bert):
 
 
 @pytest.mark.parametrize(("kind", "types"), [("bert", 1), ("roberta", 0), ("mpnet", 0)])
-def test_token_types_are_an_input_only_where_the_model_tells_two_apart(
-    tmp_path, kind, types
-):
+def test_token_types_are_an_input_where_a_model_has_two(tmp_path, kind, types):
     part = component(write_encoder(tmp_path, kind), "default")
-
     names = [spec.name for spec in part.inputs]
     assert names[:2] == ["input_ids", "attention_mask"]
     assert names[2:] == ["token_type_ids"] * types
@@ -81,9 +77,7 @@ def test_the_default_task_is_the_model_itself(bert):
     torch.manual_seed(bert.seed)
     config = AutoConfig.from_pretrained(bert.path)
     model = AutoModel.from_config(config, add_pooling_layer=False).eval()
-
     own = model(**{name: torch.tensor(array) for name, array in feeds.items()})
-
     assert torch.equal(run(part, feeds)[0], own.last_hidden_state)
 
 
@@ -93,7 +87,6 @@ def test_zero_shot_is_another_name_of_text_classification(bert):
         for name in ("text-classification", "zero-shot-classification")
     )
     feeds = drawn(one)
-
     assert (one.inputs, one.outputs) == (other.inputs, other.outputs)
     assert torch.equal(run(one, feeds)[0], run(other, feeds)[0])
 
@@ -104,7 +97,6 @@ def test_mean_pooling_reads_the_mask_and_normalises_if_it_is_said(bert):
     hidden = run(component(bert, "default"), feeds)[0].numpy()
     mask = feeds["attention_mask"][..., None]
     expected = (hidden * mask).sum(1) / mask.sum(1)
-
     np.testing.assert_allclose(run(plain, feeds)[0], expected, atol=1e-6)
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(run(unit, feeds)[0], expected, atol=1e-6)
@@ -113,7 +105,6 @@ def test_mean_pooling_reads_the_mask_and_normalises_if_it_is_said(bert):
 def test_pooling_of_padding_alone_is_zero_and_not_nan(bert):
     part = component(bert, "pooling", masked=True, normalize=True)
     feeds = drawn(part)
-
     assert not feeds["attention_mask"][-1].any()
     assert not run(part, feeds)[0][-1].any()
 
@@ -121,9 +112,7 @@ def test_pooling_of_padding_alone_is_zero_and_not_nan(bert):
 def test_a_fully_masked_row_is_zeros_to_sdpa_and_a_mean_to_eager(bert):
     part = component(bert, "default", masked=True)
     feeds = drawn(part)
-
     sdpa, eager = (run(part, feeds, attention)[0] for attention in ("sdpa", "eager"))
-
     assert torch.allclose(sdpa[:-1], eager[:-1], atol=1e-5)
     assert (sdpa[-1] - eager[-1]).abs().max() > 0.1
 
@@ -142,7 +131,6 @@ def test_a_fully_masked_row_is_zeros_to_sdpa_and_a_mean_to_eager(bert):
 def test_the_model_itself_says_how_it_pools(bert, config, said):
     (bert.path / "1_Pooling").mkdir()
     (bert.path / "1_Pooling" / "config.json").write_text(json.dumps(config))
-
     assert pooling_of(bert, {}) == said
     assert pooling_of(bert, {"normalize": True}) == (said[0], True)
 
@@ -171,14 +159,12 @@ def test_pooling_that_there_is_no_recipe_for_is_refused(bert, modules, pooling, 
 
 def test_an_answer_needs_a_start_and_an_end(tmp_path):
     source = write_encoder(tmp_path, "bert", num_labels=3)
-
     with pytest.raises(SuiteError, match=r"head of 2 labels, start and end; .* has 3"):
         describe("question-answering", "question-answering", source)
 
 
 def test_a_network_without_such_a_task_is_refused_with_a_message(tmp_path):
     source = write_encoder(tmp_path, "clip_vision_model")
-
     with pytest.raises(SuiteError, match=r"no AutoModelForQuestionAnswering for mode"):
         run(component(source, "question-answering"), {})
 
@@ -193,7 +179,6 @@ def test_a_network_without_such_a_task_is_refused_with_a_message(tmp_path):
 )
 def test_discovery_offers_what_the_checkpoint_is_for(tmp_path, architecture, tasks):
     source = write_encoder(tmp_path, "bert", architectures=[architecture])
-
     assert discover(source) == tasks
 
 
@@ -203,7 +188,6 @@ def test_a_sentence_encoder_is_offered_pooled_too(bert):
         for k in ("Transformer", "Pooling")
     ]
     (bert.path / "modules.json").write_text(json.dumps(modules))
-
     assert discover(bert) == ("default", "pooling")
 
 
@@ -226,7 +210,6 @@ def test_an_encoder_and_decoder_is_no_classifier(tmp_path):
     source = write_encoder(
         tmp_path, "bart", d_model=32, architectures=["BartForSequenceClassification"]
     )
-
     (task,) = discover(source)
     with pytest.raises(SuiteError, match=r"model_type 'bart'.* Test `default`"):
         describe(task, task, source)
@@ -237,14 +220,12 @@ def test_an_encoder_and_decoder_is_no_classifier(tmp_path):
 def test_a_tokenizer_that_cannot_be_made_is_not_replaced_by_random_ids(tmp_path, name):
     source = write_encoder(tmp_path, "deberta-v2")
     (tmp_path / name).write_bytes(b"version https://git-lfs")
-
     with pytest.raises(SuiteError, match=rf"has {name}, of which .* sentencepiece"):
         drawn(component(source, "default"))
 
 
 def test_text_encoders_are_exported_as_they_are_deployed(bert):
     settings = deployed_as(bert)
-
     assert (settings.exporter, settings.opset) == ("torchscript", 14)
     assert settings.dynamic == ("batch", "tokens", "past")
 
@@ -268,7 +249,6 @@ def test_sentences_go_through_the_tokenizer_padded_and_marked(bert):
 def test_pairs_have_two_types_of_token(bert):
     write_tokenizer(bert.path, SENTENCES)
     feeds = drawn(component(bert, "question-answering"))
-
     assert set(feeds["token_type_ids"].ravel()) == {0, 1}
 
 
@@ -276,11 +256,9 @@ def test_a_ranking_is_read_from_embeddings_and_from_two_texts_none():
     angles = np.deg2rad([0.0, 80.0, 10.0, 45.0])
     embeddings = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     read = recipe_module("pooling").use({"embeddings": embeddings})
-
     assert read["cosines"].shape == (6,)
     assert read["cosines"][0] == pytest.approx(np.cos(angles[1]))
-    nearest_first = np.argsort(-read["ranking"].sum(1))
-    assert nearest_first.tolist() == [1, 2, 0]
+    assert np.argsort(-read["ranking"].sum(1)).tolist() == [1, 2, 0]
     assert recipe_module("pooling").use({"embeddings": embeddings[:2]}) == {}
 
 

@@ -34,7 +34,6 @@ def test_the_embedding_is_that_of_diffusers(unet):
     scales = torch.tensor([SCALE - 1.0, SCALE - 1.5])
     embed = StableDiffusionPipeline.get_guidance_scale_embedding
     expected = embed(None, scales, embedding_dim=given.shape[1])
-
     assert np.allclose(given, expected.numpy(), atol=1e-3)
 
 
@@ -43,7 +42,6 @@ def test_the_outputs_depend_on_it(unet, profile):
     feeds = recipe_runs.drawn(unet, SHAPES, profile)
     made = recipe_runs.answers(unet, feeds)
     (other,) = recipe_runs.answers(unet, {**feeds, GUIDANCE: -feeds[GUIDANCE]})
-
     recipe_runs.check_signature(unet, made, SHAPES)
     assert not torch.allclose(made[0], other)
 
@@ -51,5 +49,4 @@ def test_the_outputs_depend_on_it(unet, profile):
 def test_another_network_has_no_such_input(tmp_path):
     source = Source(path=nets.small_checkpoint(tmp_path / "c"), seed=0)
     inputs = describe("unet", "unet", source).inputs
-
     assert GUIDANCE not in {spec.name for spec in inputs}

@@ -52,9 +52,7 @@ def drawn_by(realistic, monkeypatch):
 
 @pytest.mark.parametrize("profile", SYNTHETIC)
 @pytest.mark.parametrize("name", COMPONENTS)
-def test_arrays_are_what_the_signature_promises_and_no_two_items_are_equal(
-    name, profile
-):
+def test_arrays_are_as_promised_and_no_two_items_are_equal(name, profile):
     part = component(name)
     drawn = draw(part, sample(profile))
 
@@ -73,13 +71,11 @@ def test_arrays_are_what_the_signature_promises_and_no_two_items_are_equal(
 
 def test_realistic_prompts_differ_beyond_the_number_of_texts():
     ids = draw(component("text_encoder"), sample("realistic", 5, (("batch", 13),)))
-
     assert len({item.tobytes() for item in ids["input_ids"]}) == 13
 
 
 def test_equal_items_are_refused(monkeypatch):
     part = drawn_by(lambda *_: {"x": np.ones((2, 2), np.float32)}, monkeypatch)
-
     with pytest.raises(
         SpecError, match="stub realistic-0: items 0 and 1 of x are equal"
     ):
@@ -97,7 +93,6 @@ def test_equal_items_are_refused(monkeypatch):
 )
 def test_a_recipe_that_breaks_its_signature_is_refused(monkeypatch, drawn, said):
     part = drawn_by(lambda *_: drawn, monkeypatch)
-
     with pytest.raises(SpecError, match=said):
         draw(part, sample("realistic", 0, (("batch", 1),)))
 
@@ -105,7 +100,6 @@ def test_a_recipe_that_breaks_its_signature_is_refused(monkeypatch, drawn, said)
 def test_an_unknown_way_to_draw_names_the_right_one():
     spec = TensorSpec(name="x", shape=("batch",), draw="imagge")
     part = dataclasses.replace(component("vae_encoder"), inputs=(spec,))
-
     with pytest.raises(SpecError, match="did you mean 'image'"):
         draw(part, sample("boundary"))
 
@@ -173,14 +167,12 @@ def test_normal_draws_have_their_profiles_scale(profile, mean, std):
     latents = draw(component("vae_decoder"), sample(profile, 0, shapes))[
         "latent_sample"
     ]
-
     assert latents.mean(dtype=np.float64) == pytest.approx(mean, abs=std / 10)
     assert latents.std(dtype=np.float64) == pytest.approx(std, rel=0.05)
 
 
 def test_boundary_latents_are_zero_or_as_large_as_is_plausible():
     latents = draw(component("vae_decoder"), sample("boundary"))["latent_sample"]
-
     assert set(np.unique(latents)) == {-subject.LARGEST, 0.0, subject.LARGEST}
 
 
@@ -189,7 +181,6 @@ def test_boundary_items_of_one_number_differ():
     for name in map("net{}".format, range(20)):
         one = dataclasses.replace(component("vae_decoder"), name=name, inputs=(spec,))
         drawn = draw(one, sample("boundary"))["x"]
-
         assert len(set(drawn[:, 0])) == len(drawn)
 
 
@@ -197,7 +188,6 @@ def test_boundary_items_of_one_number_differ():
 def test_pictures_and_hints_keep_their_range(profile):
     picture = draw(component("vae_encoder"), sample(profile))["sample"]
     hint = draw(component("controlnet"), sample(profile))["controlnet_cond"]
-
     assert -1.0 <= picture.min() < picture.max() <= 1.0
     assert 0.0 <= hint.min() < hint.max() <= 1.0
 
@@ -207,7 +197,6 @@ def test_hints_have_edges_at_every_size(size):
     """A gradient per pixel falls as pictures grow; edges must not fall with it."""
     shapes = (("batch", 2), ("height", size), ("width", size))
     hint = draw(component("controlnet"), sample("unit-normal", 0, shapes))
-
     for item in hint["controlnet_cond"]:
         assert 0.005 < item.mean() < 0.3
 
@@ -216,14 +205,12 @@ def test_boundary_timesteps_are_the_last_and_then_the_first():
     spec = TensorSpec(name="t", shape=("steps",), dtype="int32", draw="timestep")
     part = dataclasses.replace(component("unet"), inputs=(spec,))
     drawn = [draw(part, sample("boundary", 0, (("steps", n),)))["t"] for n in (1, 2)]
-
     assert [steps.tolist() for steps in drawn] == [[999], [999, 0]]
 
 
 def test_boundary_tokens_hold_the_vocabularys_ends_and_a_row_of_padding():
     part = component("text_encoder", Source(path=FIXTURES / "sd15", seed=0))
     ids = draw(part, sample("boundary", 0, (("batch", 3),)))["input_ids"]
-
     assert {0, 49407, 2049, 32769} <= set(ids[0].tolist())
     assert set(ids[1].tolist()) == {49407}
     assert ids.min() >= 0
@@ -233,7 +220,6 @@ def test_boundary_tokens_hold_the_vocabularys_ends_and_a_row_of_padding():
 @pytest.mark.parametrize("profile", SYNTHETIC)
 def test_tokens_stay_within_a_small_vocabulary(profile):
     ids = draw(component("text_encoder"), sample(profile))["input_ids"]
-
     assert ids.min() >= 0
     assert ids.max() < 598
 
@@ -248,7 +234,6 @@ def test_a_mask_of_any_shape_holds_words_and_padding(profile, dtype, shape):
     spec = TensorSpec(name="m", shape=shape, dtype=dtype, draw="mask")
     part = dataclasses.replace(component("unet"), inputs=(spec,))
     mask = draw(part, sample(profile, 0, (("batch", 3), ("tokens", 7))))["m"]
-
     assert set(np.unique(mask).tolist()) <= {0, 1}
     assert (mask.reshape(-1, mask.shape[-1]).sum(-1) >= 1).all()
 
@@ -258,12 +243,10 @@ def test_the_width_of_a_state_has_many_names(tmp_path, name):
     config = {"model_type": "gpt2", name: 24, "n_positions": 40}
     (tmp_path / "config.json").write_text(json.dumps(config))
     source = Source(path=tmp_path)
-
     assert (width_of(source), longest(source)) == (24, 40)
 
 
 def test_a_decoder_that_projects_its_states_has_the_width_of_the_projection(tmp_path):
     config = {"model_type": "opt", "hidden_size": 32, "word_embed_proj_dim": 16}
     (tmp_path / "config.json").write_text(json.dumps(config))
-
     assert width_of(Source(path=tmp_path)) == 16

@@ -38,7 +38,6 @@ def answers(component):
 def test_a_network_keeps_its_signature(name):
     component = part(name)
     made, _, _ = answers(component)
-
     recipe_runs.check_signature(component, made, SHAPES)
 
 
@@ -48,7 +47,6 @@ def test_a_network_keeps_its_signature(name):
 )
 def test_what_stands_beside_the_latents_is_an_input(name, channels):
     component = part(name)
-
     assert component.inputs[0].shape[1] == channels
     assert component.outputs[0].shape[1] == (16 if name == "unet_wide" else 4)
 
@@ -56,12 +54,10 @@ def test_what_stands_beside_the_latents_is_an_input(name, channels):
 def test_an_inpainting_unet_gets_a_mask_and_what_is_not_masked():
     sample = drawn(part("unet_inpaint"))["sample"]
     mask, seen = sample[:, 4], sample[:, 5:]
-
     assert set(mask.ravel().tolist()) == {0.0, 1.0}
     assert seen.std() > 0.01
     # Scaled as the pipeline scales them; InstructPix2Pix's are not.
-    other = drawn(part("unet_pix2pix"))["sample"][:, 4:]
-    assert other.std() > 2 * seen.std()
+    assert drawn(part("unet_pix2pix"))["sample"][:, 4:].std() > 2 * seen.std()
 
 
 def test_hints_have_as_many_channels_as_the_controlnet_takes():
@@ -137,5 +133,4 @@ def test_a_controlnet_of_one_encoder_steers_the_unet_of_xl(tmp_path):
     alone = {"addition_embed_type": None}
     source = recipe_runs.changed(tmp_path, XL.path, "controlnet", **alone)
     component = describe("controlled_unet", "controlled_unet", source)
-
     assert {"text_embeds", "time_ids"} <= set(drawn(component))

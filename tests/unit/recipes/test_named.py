@@ -53,10 +53,8 @@ def change_index(root, **entries):
 @pytest.mark.parametrize("part", GONE)
 def test_init_refuses_a_checkpoint_that_lost_a_part_and_writes_nothing(digits, part):
     take_away(digits, part)
-
     with pytest.raises(SuiteError) as caught:
         write_suite(digits, digits / "suite")
-
     assert GONE[part] in str(caught.value)
     assert not (digits / "suite").exists()
 
@@ -92,7 +90,6 @@ def test_parts_that_a_suite_does_not_read_may_be_missing(digits):
 def test_a_part_that_is_named_as_absent_may_be_missing(digits, entry):
     take_away(digits, "tokenizer")
     change_index(digits, tokenizer=entry)
-
     check_named(Source(path=digits))
 
 
@@ -100,7 +97,6 @@ def test_a_part_that_nothing_tests_may_be_missing_and_is_told(digits):
     change_index(digits, safety_checker=["stable_diffusion", "SafetyChecker"])
     said: list[str] = []
     write_suite(digits, digits / "suite", on_notice=said.append)
-
     assert said == ["not tested: safety_checker; no recipe is for them"]
 
 
@@ -108,7 +104,6 @@ def test_the_second_text_encoder_is_missed(tmp_path):
     root = tmp_path / "model"
     shutil.copytree(SDXL, root)
     take_away(root, "text_encoder_2")
-
     with pytest.raises(SuiteError, match=r"text_encoder_2 \(no such folder\)"):
         check_named(Source(path=root))
 
@@ -130,7 +125,6 @@ def test_a_tokenizer_without_a_vocabulary_is_none(tmp_path):
     # transformers makes one of five tokens of it, which reads every word as unknown.
     config = json.dumps({"tokenizer_class": "BertTokenizer"})
     (tmp_path / "tokenizer_config.json").write_text(config)
-
     with pytest.raises(SuiteError, match=r"tokenizer_config\.json, and no vocabulary"):
         load_tokenizer(tmp_path)
 

@@ -44,7 +44,6 @@ def drawn(component, profile="realistic", index=1, batch=3):
 @pytest.mark.parametrize("index", range(5))
 def test_timesteps_differ_from_item_to_item(component, index):
     steps = drawn(component, index=index)["timestep"]
-
     assert len(set(steps.tolist())) == 3
     assert steps[0] == [0, 1, 500, 999][index % 4]
     assert ((steps >= 0) & (steps < 1000)).all()
@@ -54,7 +53,6 @@ def test_timesteps_differ_from_item_to_item(component, index):
 def test_classes_lie_within_their_table_in_any_profile(component, profile):
     for index in range(8):
         labels = drawn(component, profile, index)["class_labels"]
-
         assert labels.dtype == np.int64
         assert len(set(labels.tolist())) == 3
         assert ((labels >= 0) & (labels < CLASSES)).all()
@@ -62,7 +60,6 @@ def test_classes_lie_within_their_table_in_any_profile(component, profile):
 
 def test_more_items_than_classes_begin_again(component):
     labels = drawn(component, batch=CLASSES + 1)["class_labels"]
-
     assert set(labels.tolist()) == set(range(CLASSES))
 
 

@@ -36,7 +36,6 @@ def run(part, shapes=SHAPES, index=1, profile="realistic", attention=""):
 @pytest.mark.parametrize("name", discover(SOURCE))
 def test_a_network_keeps_its_signature(name):
     part = component(name)
-
     check_signature(part, run(part), SHAPES)
 
 
@@ -49,20 +48,17 @@ def test_a_network_keeps_its_signature(name):
 )
 def test_options_change_signature_and_network_together(name, options, output):
     part = component(name, **options)
-
     assert part.outputs[-1].name == output
     check_signature(part, run(part), SHAPES)
 
 
 def test_a_controlnet_has_thirteen_residuals_with_the_deployed_names():
     names = [spec.name for spec in component("controlnet").outputs]
-
     assert names == [
         *(f"down_block_res_sample_{index}" for index in range(12)),
         "mid_block_res_sample",
     ]
-    controlled = [spec.name for spec in component("controlled_unet").inputs]
-    assert controlled[3:] == names
+    assert [spec.name for spec in component("controlled_unet").inputs][3:] == names
 
 
 def test_a_drawn_controlnet_has_no_silent_residual():
@@ -79,21 +75,18 @@ def test_extreme_inputs_stay_finite(name):
 
 def test_eager_attention_computes_what_sdpa_does():
     eager, own = (run(component("text_encoder"), attention=a)[0] for a in ("eager", ""))
-
     torch.testing.assert_close(eager, own, rtol=1e-4, atol=1e-5)
 
 
 def test_realistic_samples_step_through_timesteps():
     unet = component("unet")
     steps = [int(drawn(unet, SHAPES, index=i)["timestep"][0]) for i in range(4)]
-
     assert steps == [0, 1, 499, 999]
 
 
 def test_the_same_seed_draws_the_same_weights_and_another_others():
     first, again = (load_network(SOURCE, "unet", unet.CLASS) for _ in range(2))
     other = load_network(Source(path=DIGITS, seed=1), "unet", unet.CLASS)
-
     for name, weight in first.state_dict().items():
         assert torch.equal(weight, again.state_dict()[name])
     assert not torch.equal(first.conv_in.weight, other.conv_in.weight)
@@ -102,9 +95,7 @@ def test_the_same_seed_draws_the_same_weights_and_another_others():
 def test_weights_are_loaded_as_they_were_saved(tmp_path):
     drawn = load_network(SOURCE, "unet", unet.CLASS)
     drawn.save_pretrained(tmp_path / "unet")
-
     loaded = load_network(Source(path=tmp_path), "unet", unet.CLASS)
-
     assert not loaded.training
     for name, weight in drawn.state_dict().items():
         assert torch.equal(weight, loaded.state_dict()[name])
@@ -115,7 +106,6 @@ def test_weights_that_the_network_does_not_read_are_refused(tmp_path):
     config = tmp_path / "vae" / "config.json"
     told = json.loads(config.read_text())
     config.write_text(json.dumps({**told, "layers_per_block": 0}))
-
     says = r"52 weights that AutoencoderKL .* decoder.up_blocks.0.resnets.1.conv1.bias"
     with pytest.raises(SuiteError, match=says):
         load_network(Source(path=tmp_path), "vae", "AutoencoderKL")
@@ -160,7 +150,6 @@ def test_an_option_that_a_recipe_has_not_is_refused(name):
 def test_a_recipe_that_cannot_be_used_is_refused(tmp_path, monkeypatch, name, said):
     (tmp_path / "lacking_recipe.py").write_text("import no_such_package\n")
     monkeypatch.syspath_prepend(tmp_path)
-
     with pytest.raises(SuiteError, match=said):
         recipe_module(name)
 
@@ -169,7 +158,6 @@ def test_a_configuration_that_lacks_something_is_named(tmp_path):
     for folder in ("unet", "text_encoder"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "config.json").write_text("{}")
-
     with pytest.raises(SuiteError, match=r"config\.json has no '\w+'"):
         component("unet", Source(path=tmp_path))
 
@@ -184,7 +172,6 @@ def test_a_configuration_that_lacks_something_is_named(tmp_path):
 )
 def test_a_network_of_another_kind_is_named(tmp_path, folder, about):
     source = changed(tmp_path, DIGITS, folder, **about)
-
     with pytest.raises(SuiteError, match=r"json is of a .* a recipe of your own"):
         component(folder, source)
 
@@ -194,7 +181,6 @@ def test_a_network_of_another_kind_is_named(tmp_path, folder, about):
 def test_a_controlnet_of_another_class_is_named(tmp_path, name, other):
     about = {"_class_name": other, "num_layers": 6}
     source = changed(tmp_path, DIGITS, "controlnet", **about)
-
     with pytest.raises(SuiteError, match=rf"is of a {other}, .* know ControlNetModel,"):
         component(name, source)
 
@@ -203,7 +189,6 @@ def test_discovery_reads_folders_not_promises(tmp_path):
     (tmp_path / "model_index.json").write_text('{"unet": ["diffusers", "X"]}')
     with pytest.raises(SuiteError, match="has none of the folders controlnet, text"):
         discover(Source(path=tmp_path))
-
     (tmp_path / "vae").symlink_to(DIGITS / "vae")
     assert discover(Source(path=tmp_path)) == ("vae_encoder", "vae_decoder")
 
@@ -211,7 +196,6 @@ def test_discovery_reads_folders_not_promises(tmp_path):
 def test_without_a_tokenizer_prompts_begin_end_and_pad_as_clip_does():
     part = component("text_encoder", Source(path=FULL_SIZE, seed=0))
     ids = drawn(part, {"batch": 2}, index=0)["input_ids"]
-
     assert load_tokenizer(FULL_SIZE / "tokenizer") is None
     assert set(ids[:, 0].tolist()) == {49406}
     assert set(ids[:, -1].tolist()) == {49407}
@@ -219,8 +203,7 @@ def test_without_a_tokenizer_prompts_begin_end_and_pad_as_clip_does():
 
 def test_the_scheduler_is_the_checkpoints_own():
     assert type(load_scheduler(SOURCE)).__name__ == "DDIMScheduler"
-    full_size = load_scheduler(Source(path=FULL_SIZE))
-    assert type(full_size).__name__ == "PNDMScheduler"
+    assert type(load_scheduler(Source(path=FULL_SIZE))).__name__ == "PNDMScheduler"
 
 
 @pytest.mark.parametrize(
@@ -236,7 +219,6 @@ def test_the_scheduler_is_the_checkpoints_own():
 def test_a_scheduler_that_is_none_is_refused(tmp_path, text, said):
     (tmp_path / "scheduler").mkdir()
     (tmp_path / "scheduler" / "scheduler_config.json").write_text(text)
-
     with pytest.raises(SuiteError, match=rf"scheduler_config\.json .*{said}"):
         load_scheduler(Source(path=tmp_path))
 
@@ -247,18 +229,15 @@ def test_a_text_folder_may_name_no_architecture(tmp_path):
     path = tmp_path / "text_encoder" / "config.json"
     config = json.loads(path.read_text()) | {"architectures": None}
     path.write_text(json.dumps(config))
-
     assert discover(Source(path=tmp_path)) == ("text_encoder",)
 
 
 def test_the_full_size_fixture_holds_no_weights():
     held = {path.suffix for path in FULL_SIZE.rglob("*") if path.is_file()}
-
     assert held <= {".json", ".md", ".py", ".toml"}
 
 
 def test_a_plain_module_is_told_of_recipes(tmp_path):
     (tmp_path / "config.json").write_text("{}")
-
     with pytest.raises(SuiteError, match="takes a recipe of your own"):
         discover(Source(path=tmp_path))

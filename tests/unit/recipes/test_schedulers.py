@@ -75,7 +75,6 @@ def test_latents_of_other_schedulers_are_their_own_to_the_bit(tmp_path, name):
     for step, timestep in enumerate(TIMESTEPS):
         drawn, clean, noise = latents(source, step)
         scheduler = getattr(diffusers, name)(**SD)
-
         own = scheduler.add_noise(clean, noise, torch.tensor([timestep]))
         assert torch.equal(drawn, own)
 
@@ -104,7 +103,6 @@ def test_the_last_timestep_is_the_noisiest(tmp_path, name, about):
 
 def test_a_controlnet_is_given_the_same_latents(tmp_path):
     source = with_scheduler(tmp_path, "EulerDiscreteScheduler")
-
     assert torch.equal(latents(source, 3, "controlnet")[0], latents(source, 3)[0])
 
 
@@ -113,7 +111,6 @@ def test_a_controlnet_is_given_the_same_latents(tmp_path):
 )
 def test_a_scheduler_without_training_timesteps_is_named(tmp_path, name):
     source = with_scheduler(tmp_path, name)
-
     with pytest.raises(SuiteError, match=rf"scheduler has a {name}, .*`profiles`"):
         latents(source, 0)
 

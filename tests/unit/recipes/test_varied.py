@@ -34,9 +34,7 @@ def component(name):
 def test_either_end_of_all_parameters_draws_what_the_signature_says(name, share):
     part = component(name)
     ends = {name: one.at(share) for name, one in parameters_of(part).items()}
-
     drawn = draw(part, sample(ends))
-
     for spec in part.inputs:
         assert drawn[spec.name].shape == spec.bind(dict(SHAPES))
         assert drawn[spec.name].dtype.name == spec.dtype
@@ -52,9 +50,7 @@ def test_every_input_of_every_component_has_a_parameter():
 def test_a_scale_and_an_offset_are_those_of_the_values():
     part = component("vae_decoder")
     name = part.inputs[0].name
-
     drawn = draw(part, sample({f"{name}.scale": 0.01, f"{name}.offset": 100.0}))
-
     assert np.mean(drawn[name]) == pytest.approx(1.0, rel=0.01)
     assert np.std(drawn[name]) == pytest.approx(0.01, rel=0.1)
 
@@ -62,9 +58,7 @@ def test_a_scale_and_an_offset_are_those_of_the_values():
 def test_a_prompt_is_filled_as_far_as_its_parameter_says_and_padded_after():
     part = component("text_encoder")
     knobs = {"input_ids.filled": 0.5, "input_ids.special": 0.0}
-
     ids = draw(part, sample(knobs))["input_ids"]
-
     end = ids.max()
     words = round(0.5 * (ids.shape[1] - 2))
     assert (ids[:, 0] == end - 1).all()
@@ -75,7 +69,6 @@ def test_a_prompt_is_filled_as_far_as_its_parameter_says_and_padded_after():
 def test_a_parameter_out_of_its_range_is_refused_and_named():
     part = component("vae_decoder")
     name = part.inputs[0].name
-
     with pytest.raises(SpecError, match=rf"{name}.scale must be from 0.001 to 10"):
         draw(part, sample({f"{name}.scale": 50.0, f"{name}.offset": 1.0}))
 

@@ -51,7 +51,6 @@ def test_a_refiner_has_the_second_encoder_alone(profile, tmp_path):
     (tmp_path / "text_encoder_2").symlink_to(XL.path / "text_encoder_2")
     text = part("text_encoder_2", Source(path=tmp_path, seed=0))
     known = json.loads((tmp_path / "text_encoder_2" / "config.json").read_text())
-
     ids = drawn(text, profile)["input_ids"]
     assert 0 <= ids.min() <= ids.max() < known["vocab_size"]
 
@@ -60,7 +59,6 @@ def test_the_first_encoder_gives_the_state_before_the_last():
     made, network, (ids,) = answers(part("text_encoder"))
     with torch.no_grad():
         states = network(ids, output_hidden_states=True).hidden_states
-
     assert torch.equal(made["penultimate_hidden_state"], states[-2])
     assert not torch.allclose(made["penultimate_hidden_state"], states[-1])
 
@@ -81,7 +79,6 @@ def test_the_second_encoder_gives_a_projected_pooled_output_too():
 
 def test_the_first_stable_diffusion_reads_the_last_state():
     names = [spec.name for spec in part("text_encoder", Source(path=DIGITS)).outputs]
-
     assert names == ["last_hidden_state", "pooler_output"]
 
 
@@ -91,7 +88,6 @@ def test_the_second_tokenizer_pads_with_the_first_word():
         token_ids(XL, 2, 0, rng, folder)
         for folder in ("text_encoder", "text_encoder_2")
     )
-
     assert set(first[:, -1].tolist()) == {599}
     assert set(second[:, -1].tolist()) == {0}
     assert (second == 599).sum(axis=1).tolist() == [1, 1]
@@ -114,7 +110,6 @@ def test_the_unet_is_called_as_its_pipeline_calls_it():
 
 def test_realistic_conditions_come_from_both_encoders():
     feeds = drawn(part("unet"))
-
     assert feeds["encoder_hidden_states"].shape == (2, 77, 32 + 48)
     assert feeds["text_embeds"].shape == (2, 40)
     # original size, crop, target size, in pixels; four to a latent
@@ -127,7 +122,6 @@ def test_realistic_conditions_come_from_both_encoders():
 @pytest.mark.parametrize("profile", ["unit-normal", "boundary"])
 def test_sizes_and_crops_are_whole_pixels_in_any_profile(profile):
     sizes = drawn(part("unet"), profile)["time_ids"]
-
     assert (sizes == np.round(sizes)).all()
     assert sizes.min() >= 0
 
@@ -142,18 +136,15 @@ def test_sizes_are_told_beside_a_tiny_autoencoder_too(tmp_path):
     """Its configuration counts stages under other names."""
     tiny = {"_class_name": "AutoencoderTiny", "encoder_block_out_channels": [8, 8, 8]}
     source = changed(tmp_path, "vae", **tiny)
-
     assert drawn(part("unet", source))["time_ids"][0].tolist() == [32, 48, 0, 0, 32, 48]
 
 
 def test_a_condition_that_no_recipe_knows_is_refused(tmp_path):
     source = changed(tmp_path, "unet", addition_embed_type="image_hint")
-
     with pytest.raises(SuiteError, match=r"addition_embed_type = 'image_hint', and .*"):
         part("unet", source)
 
 
 def test_latents_are_divided_by_the_checkpoints_own_factor():
     latents = drawn(part("vae_decoder"))["latent_sample"]
-
     assert latents.std() * 0.13025 == pytest.approx(1.0, rel=0.2)

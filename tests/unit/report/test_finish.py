@@ -59,9 +59,7 @@ def test_a_case_that_left_no_record_is_could_not_tell(tmp_path):
     one, other = (case.id for case in suite.cases[:2])
     folder = RunFolder.create(tmp_path / "runs", datetime.now(UTC))
     folder.record_once((path_of(suite), one), lambda: record(output(0), case=one))
-
     text, code = concluded(folder, suite, one, other)
-
     assert code == 2, text
     assert f"1 case left no record: {other}" in text
 

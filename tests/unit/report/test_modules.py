@@ -39,7 +39,6 @@ def judged(tmp_path):
 
 def test_a_module_has_what_all_of_its_parts_have(judged):
     whole = rolled_up(*judged(*ROWS, *OWN))
-
     assert (whole.values, whole.out) == (4, 2)
     down = whole.parts["down"]
     assert (down.values, down.out) == (3, 2)
@@ -50,7 +49,6 @@ def test_a_module_has_what_all_of_its_parts_have(judged):
 
 def test_a_propagated_error_is_told_from_an_operators_local_error(judged):
     parts = rolled_up(*judged(*ROWS, *OWN)).parts["down"].parts["1"].parts
-
     assert parts["norm"].local == pytest.approx(400.0, rel=1e-3)
     assert parts["conv"].floors == pytest.approx(300.0, rel=1e-3)
     assert parts["conv"].local == pytest.approx(1.5, rel=1e-3)
@@ -70,7 +68,6 @@ def test_what_is_out_of_tolerance_is_shown_to_the_end_and_the_rest_is_not(judged
 def test_a_module_of_nothing_but_nan_is_infinitely_far_off(judged, own):
     made, verdicts = judged(ROWS[0], NAN, *own)
     down, mid = rolled_up(made, verdicts).parts.values()
-
     assert (mid.floors, mid.out) == (math.inf, 1)
     assert math.isnan(down.local)
     last = list(module_lines(made, verdicts, depth=1))[-1].text.split()

@@ -71,7 +71,6 @@ WRITTEN = [
 @pytest.mark.parametrize("name", WRITTEN)
 def test_no_file_of_a_run_has_the_signature_or_the_home(name, run, home):
     text = (run / name).read_text()
-
     assert PLANTED not in text
     assert str(home) not in text
 
@@ -79,23 +78,19 @@ def test_no_file_of_a_run_has_the_signature_or_the_home(name, run, home):
 def test_the_screen_has_no_signature(capsys, run):
     assert run.is_dir()
     said = capsys.readouterr().out
-
     assert "--store 'https://host.example/store?…'" in said
     assert PLANTED not in said
 
 
 def test_a_failure_tells_its_line_of_the_own_module(run):
     text = "".join((run / name).read_text() for name in WRITTEN)
-
     assert "bert/net.py:7" in text
     assert "/srv/bert/net.py:7" not in text
 
 
 def test_a_suite_at_home_is_told_from_there_and_found_again(run, home, monkeypatch):
     monkeypatch.chdir(home / "work" / "bert")
-    report = load_report(run.parent, "last")
-
-    assert list(report.suites) == ["~/work/bert/parity.toml"]
+    assert list(load_report(run.parent, "last").suites) == ["~/work/bert/parity.toml"]
     assert path_of(load_suite(Path("parity.toml"))) == "~/work/bert/parity.toml"
     assert main(["show", "last"]) == 1
 
@@ -109,14 +104,11 @@ def test_a_suite_at_home_is_told_from_there_and_found_again(run, home, monkeypat
         ["run", "--suite", str(BERT), "--store"],
     ],
 )
-def test_a_store_that_cannot_be_opened_is_told_without_its_signature(
-    words, capsys, home, monkeypatch
-):
+def test_a_store_is_told_without_its_signature(words, capsys, home, monkeypatch):
     monkeypatch.chdir(home)
     # No package reads it, so fsspec's own words have the URL too.
     assert main([*words, f"nosuch://key:{PLANTED}@host/p?sig={PLANTED}"]) == 2
     assert main([*words, f"file:///proc/no/p?sig={PLANTED}"]) == 2
-
     said = capsys.readouterr()
     assert "://" in said.err
     assert PLANTED not in said.out + said.err

@@ -51,16 +51,13 @@ READING = {
 @pytest.mark.usefixtures("downloaded")
 def test_a_run_from_elsewhere_loads_no_suite(tmp_path, capsys, words, code):
     ended, text = called(capsys, tmp_path / "here", *words)
-
     assert ended == code, text
     assert "--suite" in text
     assert not loaded(tmp_path)
 
 
 @pytest.mark.skipif("gate" not in cli.commands, reason="the plug-in is taken away")
-def test_a_run_from_elsewhere_is_gated_and_compared_without_its_suite(
-    downloaded, tmp_path, capsys
-):
+def test_a_run_from_elsewhere_is_gated_without_its_suite(downloaded, tmp_path, capsys):
     here = tmp_path / "here"
     before = json.loads((downloaded / "report.json").read_text()) | {"id": "before"}
     run_in(here / "before", before)
@@ -79,9 +76,7 @@ def test_a_tuning_loads_no_suite(tmp_path, capsys):
     here = tmp_path / "here"
     tuning = tuning_of(case_of(output(1)), path=suite)
     save_tuning(tuning, here / "reports" / "tuning" / tuning.id)
-
     ended, text = called(capsys, here, "tune", "--from", "last")
-
     assert (ended, loaded(tmp_path)) == (2, False), text
     assert "name the suite with --suite" in text
 
@@ -90,9 +85,7 @@ def test_a_tuning_loads_no_suite(tmp_path, capsys):
 def test_a_run_from_elsewhere_is_judged_as_it_was(tmp_path, capsys):
     """By its own tolerances, not by those that its suite has today."""
     (tmp_path / "elsewhere" / "digits" / "tolerances.toml").write_text(STRICT)
-
     code, text = called(capsys, tmp_path / "here", "show", "run")
-
     assert code == 0, text
     assert f"`parity show {ID} --suite SUITE`" in " ".join(text.split())
 
@@ -100,9 +93,7 @@ def test_a_run_from_elsewhere_is_judged_as_it_was(tmp_path, capsys):
 @pytest.mark.usefixtures("downloaded")
 def test_the_suite_that_is_named_judges_a_run(tmp_path, capsys):
     suite = suite_in(tmp_path / "mine", STRICT)
-
     code, text = called(capsys, tmp_path / "here", "show", "run", "--suite", suite)
-
     assert code == 1, text
     assert (suite / "loaded").exists()
 
@@ -110,9 +101,7 @@ def test_the_suite_that_is_named_judges_a_run(tmp_path, capsys):
 def test_a_run_that_keeps_no_tolerances_needs_its_suite(tmp_path, capsys):
     suite = suite_in(tmp_path / "elsewhere") / "parity.toml"
     run_in(tmp_path / "run", told_of(suite, tolerances=None))
-
     code, text = called(capsys, tmp_path, "show", "run")
-
     assert (code, loaded(tmp_path)) == (2, False)
     assert "the run keeps no tolerances; name it with --suite" in text
 
@@ -171,12 +160,9 @@ def around_the_folder(tmp_path):
         pytest.param(around_the_folder, False, id="around-the-folder"),
     ],
 )
-def test_the_suite_in_the_current_folder_is_that_of_its_own_runs(
-    tmp_path, monkeypatch, made, found
-):
+def test_the_suite_here_is_that_of_its_own_runs(tmp_path, monkeypatch, made, found):
     suite, run = made(tmp_path)
     monkeypatch.chdir(suite)
-
     assert bool(suites_for(load_report(tmp_path, str(run)))) == found
     assert (suite / "loaded").exists() == found
 
@@ -184,8 +170,6 @@ def test_the_suite_in_the_current_folder_is_that_of_its_own_runs(
 def test_a_run_of_ones_own_is_judged_by_the_tolerances_of_today(tmp_path, capsys):
     suite, run = own(tmp_path)
     (suite / "tolerances.toml").write_text(STRICT)
-
     code, text = called(capsys, suite, "show", run)
-
     assert code == 1, text
     assert "the run keeps" not in text

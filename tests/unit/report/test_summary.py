@@ -126,7 +126,6 @@ def test_the_commands_that_it_ends_with_ask_the_same_again(said):
 )
 def test_the_clearest_failure_leads(said, records, cases):
     heads = [line.split()[1] for line in said(*records) if line.startswith(" ✗")]
-
     assert heads == cases
 
 
@@ -145,7 +144,6 @@ def test_one_reason_for_many_cases_is_told_once(said):
 
 def test_native_last_words_are_shown_unless_they_were_said(said):
     lines = said(failed(message="it died: SIGSEGV", log="one\ntwo\nit died: SIGSEGV\n"))
-
     assert [line.strip() for line in lines[2:4]] == ["│ one", "│ two"]
     assert not any("│ it died" in line for line in lines)
 
@@ -153,27 +151,22 @@ def test_native_last_words_are_shown_unless_they_were_said(said):
 def test_after_a_few_explanations_there_is_a_line_each(said):
     many = [bad(f"c{n}/mnn/fp32", 20 + n) for n in range(DETAILED + 3)]
     lines = said(*many)
-
     assert sum(line.startswith(" ✗") for line in lines) == len(many)
     assert sum("allowed 16" in line for line in lines) == DETAILED
 
 
 def test_an_output_that_diverges_alone_says_that_layers_agree(said):
     lines = said(record(*chain(1, 2), output(61)))
-
     assert lines[0] == " ✗ unet/mnn/fp32   first diverges at output sample"
     assert f"61 floors ({FLOORS}), allowed 16" in lines[1]
     assert "every layer within tolerance (2 compared)" in lines[2]
-
     lines = said(record(output(61)), whats=(OUTPUTS,))
-
     assert lines[0] == " ✗ unet/mnn/fp32   first diverges at output sample"
     assert not any("layers:" in line or "every layer" in line for line in lines)
 
 
 def test_a_check_without_rows_is_said(said):
     lines = said(record(output(1)))
-
     assert lines[0] == " ✗ unet/mnn/fp32   layers: empty"
     assert lines[1].strip() == "layers: no layers were compared"
 
@@ -183,17 +176,13 @@ def test_one_batch_item_that_carries_the_error_is_named(said):
     actual = expected.copy()
     actual[1] += 1.0
     wrong = compare(expected=expected, actual=actual, floor_rms=1e-3)
-
     lines = said(record(replace(row("v0", 1), comparison=wrong), output(1)))
-
-    agree = "batch item 1 has all of the error, the other agrees"
-    assert agree in "\n".join(lines)
+    assert "batch item 1 has all of the error, the other agrees" in "\n".join(lines)
 
 
 def test_a_gap_that_went_stale_says_so(said):
     gap = Gap(case="unet/*/layers", outcome=Outcome.EXCEEDS, why="known", source="g:1")
     lines = said(good(), gaps=[gap])
-
     assert lines[0] == " ✗ unet/mnn/fp32   layers: stale-gap"
     reason = " ".join(line.strip() for line in lines[1:3])
     assert reason.endswith("and it passes; remove the gap (g:1)")
@@ -202,7 +191,6 @@ def test_a_gap_that_went_stale_says_so(said):
 def test_a_known_gap_is_counted_and_named(said):
     gap = Gap(case="unet/*", outcome=Outcome.EXCEEDS, why="known")
     lines = said(bad(), gaps=[gap])
-
     assert lines[0] == " 1 of 1 case agrees."
     assert lines[1] == " 1 of them only by a known gap: unet/mnn/fp32"
 
@@ -210,7 +198,6 @@ def test_a_known_gap_is_counted_and_named(said):
 def test_a_runtime_that_is_missing_counts_for_nothing(said):
     failure = {"outcome": "unavailable", "message": "mnn is not installed"}
     gone = record(failure=failure, coverage=None)
-
     assert said(gone) == [
         " nothing was compared",
         " 1 case skipped: mnn is not installed",
@@ -219,9 +206,7 @@ def test_a_runtime_that_is_missing_counts_for_nothing(said):
 
 
 def test_a_run_that_agrees_is_short(said):
-    lines = said(good(), report="reports/runs/x/report.json")
-
-    assert lines == [
+    assert said(good(), report="reports/runs/x/report.json") == [
         " 1 of 1 case agrees. Closest to their limit:",
         f"   unet/mnn/fp32  net.v1  2 floors ({FLOORS}), allowed 16",
         " coverage at least 100.0% in mnn",
@@ -318,20 +303,17 @@ def test_a_bounded_cosine_distance_has_a_column_and_a_reason(tmp_path):
 def test_layers_of_one_sample_are_only_its_own(listed):
     made = record(*chain(1, 2, sample="s-0"), *chain(5, 6, sample="s-1"))
     lines = listed(made, sample="s-0", whats=(LAYERS,))
-
     assert [line.split()[0] for line in lines[4:]] == ["1", "2"]
 
 
 def test_a_case_without_values_says_why(listed):
     (line,) = listed(failed())
-
     assert line == "unet/mnn/fp32: no values were compared: it died"
 
 
 def test_markdown_has_the_summary_and_a_row_a_case(found):
     facts = found(good("vae/mnn/fp32"), bad())
     text = markdown(facts, list(summary(facts)))
-
     assert text.startswith(f"## Parity {facts.run}\n\n```text\n ✗ unet/mnn/fp32 ")
     assert "\n| vae/mnn/fp32 | within | within | 2 floors |" in text
     assert "\n| unet/mnn/fp32 | **exceeds** | **exceeds** | 61 floors |" in text
@@ -386,9 +368,7 @@ def test_the_place_is_told_after_the_longest_words():
 
 def test_every_operator_with_a_local_error_is_named_with_its_kind(said):
     rows = chain(1, 40, 90)
-
     text = "\n".join(said(record(*rows, *alone(rows, 1, 40, 80), output(2), ran=RAN)))
-
     assert "first diverges at net.v1  (conv2d)" in text
     assert "1 other operator has a local error: net.v2 (conv2d)" in text
 
@@ -397,9 +377,7 @@ def test_a_module_whose_inputs_were_not_compared_has_no_local_error(said):
     first, second = chain(1, 40)
     second = replace(second, op="Linear", between=True)
     own = replace(second, what=ISOLATED)
-
     text = " ".join(said(record(first, second, own, output(2), ran=RAN)))
-
     assert "first diverges between v0 (agree) and net.v1  (Linear)" in text
     assert "what net.v1 itself reads was not compared" in text
     assert "local error" not in text
@@ -427,6 +405,5 @@ def test_the_nodes_of_a_cluster_are_named(said):
     records = [
         record(case=case, node=node) for case, node in zip(cases, nodes, strict=True)
     ]
-
     assert " ran on host a1 (2 cases), host b2 (1 case)" in said(*records)
     assert not [line for line in said(record()) if line.startswith(" ran on")]

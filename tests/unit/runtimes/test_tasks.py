@@ -33,5 +33,4 @@ def test_pytorchs_host_needs_no_opencv():
     """Where a library of the system is missing, OpenCV does not load."""
     modules = ", ".join(preload("torch"))
     script = f"import sys; sys.modules['cv2'] = None; import {modules}"
-
     subprocess.run([sys.executable, "-c", script], check=True)

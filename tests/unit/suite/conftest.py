@@ -30,7 +30,6 @@ def refused(load):
     def refused(text, line, said):
         with pytest.raises(SuiteError) as caught:
             load(text)
-
         message = str(caught.value)
         where = re.match(r".*parity\.toml:(\d+): ", message)
         assert where, message

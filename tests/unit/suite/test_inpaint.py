@@ -124,8 +124,7 @@ def test_what_is_not_masked_keeps_its_latents():
     factor = json.loads((DIGITS / "vae" / "config.json").read_text())["scaling_factor"]
     step = plan.height // latents.shape[2]
     kept = inputs.mask[0, ::step, ::step] == 0
-    same = np.abs(latents - factor * picture)[:, :, kept]
-    assert same.max() < 1e-6
+    assert np.abs(latents - factor * picture)[:, :, kept].max() < 1e-6
     assert np.abs(latents - factor * picture)[:, :, ~kept].max() > 0.1
 
 
@@ -147,7 +146,6 @@ def test_a_unet_of_nine_channels_is_told_the_mask_and_the_rest_of_the_picture():
 
 def test_a_picture_that_is_left_out_is_drawn_and_so_is_a_mask():
     inputs = begun(pipeline(TOLD))
-
     assert inputs.image.shape == (3, 32, 48)
     assert set(np.unique(inputs.mask)) == {0.0, 1.0}
     turned = inputs.mask[:, ::-1, ::-1]
@@ -160,10 +158,7 @@ def test_a_mask_is_what_is_white(tmp_path):
     grey[20:, 40:] = 127
     path = tmp_path / "mask.png"
     Image.fromarray(grey).save(path)
-
-    mask = begun(pipeline(TOLD, mask=path)).mask
-
-    np.testing.assert_array_equal(mask[0], grey == 128)
+    np.testing.assert_array_equal(begun(pipeline(TOLD, mask=path)).mask[0], grey == 128)
 
 
 def test_inputs_come_back_from_their_files(tmp_path):
@@ -194,12 +189,9 @@ def test_a_mask_that_cannot_be_used_is_refused(tmp_path, size, white, said):
     grey[:, slice(*white)] = 255
     path = tmp_path / "mask.png"
     Image.fromarray(grey).save(path)
-
     with pytest.raises(SuiteError, match=said):
         begun(pipeline(mask=path))
 
-
-# The suite's words
 
 SUITE = """\
 components = ["unet"]
@@ -247,7 +239,6 @@ def test_it_draws_from_noise_alone_unless_a_strength_is_given(load):
 
 def test_the_mask_is_found_beside_the_suite(load, tmp_path):
     shutil.copy(TOLD / "mask.png", tmp_path)
-
     assert load(TABLE + 'mask = "mask.png"\n').mask == Path(tmp_path / "mask.png")
 
 

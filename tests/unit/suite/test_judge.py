@@ -25,13 +25,11 @@ CASE = Case(
 def test_a_case_asks_for_pytorchs_own_error_where_a_table_says_so(tmp_path):
     other = replace(CASE, variant=replace(CASE.variant, name="fused"))
     judge = judge_of(tmp_path, WITHIN)
-
     assert judge.asking(CASE).within == ("self-fp16",)
     assert judge.asking(other).within == ()
 
 
 def test_a_file_without_a_pytorch_model_is_refused_before_anything_runs(tmp_path):
     given = replace(CASE, component=replace(CASE.component, recipe=GIVEN))
-
     with pytest.raises(SuiteError, match="blocks has no PyTorch model; state another"):
         judge_of(tmp_path, WITHIN).require([(given, "outputs")])

@@ -11,7 +11,6 @@ def test_pairs_take_every_prompt_before_one_comes_again(pipeline):
     text = changed(TEXT, '["three"]', '["one", "two", "three", "four", "five", "six"]')
     found = pipeline(text + "seeds = 18\n")
     prompts = [pair.prompts[0] for pair in found.pairs]
-
     assert [sorted(prompts[at : at + 6]) for at in (0, 6, 12)] == [
         sorted(set(prompts))
     ] * 3
@@ -20,9 +19,7 @@ def test_pairs_take_every_prompt_before_one_comes_again(pipeline):
 
 
 @pytest.mark.parametrize("table", [TEXT, IMAGE], ids=["text2img", "img2img"])
-def test_a_pair_draws_the_inputs_of_a_pipeline_with_its_prompt_and_seed(
-    pipeline, table
-):
+def test_a_pair_draws_the_inputs_of_a_pipeline_of_its_prompt(pipeline, table):
     whole = pipeline(table + "seeds = 18\n")
     pair = whole.pairs[3]
     alone = draw_inputs(pipeline(table + f"seed = {pair.seed}\n"))
@@ -44,14 +41,12 @@ def test_a_pair_draws_the_inputs_of_a_pipeline_with_its_prompt_and_seed(
     ],
     ids=["usual", "named", "stated"],
 )
-def test_the_metrics_of_pairs_are_those_of_the_suite_on_every_machine(
+def test_the_metrics_of_pairs_are_those_of_the_suite(
     pipeline, monkeypatch, said, margins
 ):
     """flip-evaluator is installed here, and does not count where it is not named."""
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
-
     found = pipeline(TEXT + f"seeds = 18\n{said}\n").margins
-
     assert dict(found) == pytest.approx(margins)
 
 

@@ -68,7 +68,6 @@ def test_a_path_that_no_file_can_have_is_refused_at_its_line(tmp_path, key, what
 def test_a_folder_that_this_user_may_not_look_into_is_refused(tmp_path):
     closed = tmp_path / "closed"
     closed.mkdir(mode=0)
-
     said = refusal(tmp_path, KEYS["checkpoint"], "closed")
     assert "Permission denied" in said
 
@@ -76,5 +75,4 @@ def test_a_folder_that_this_user_may_not_look_into_is_refused(tmp_path):
 def test_a_file_whose_name_leaves_no_room_for_its_weights_is_refused(tmp_path):
     name = "x" * 250 + ".mnn"
     (tmp_path / name).write_bytes(b"")
-
     assert "rename it" in refusal(tmp_path, KEYS["mnn"], name)

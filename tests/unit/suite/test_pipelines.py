@@ -51,9 +51,6 @@ def chain(suite, name):
     return found
 
 
-# Cases
-
-
 def test_cases_stand_in_file_order_after_the_components_cases(load):
     suite = load(TEXT + 'variants = ["fp32"]\n' + CANNY)
 
@@ -71,10 +68,8 @@ def test_cases_stand_in_file_order_after_the_components_cases(load):
 def test_a_variant_for_one_component_starts_from_its_origin_in_the_others(load):
     flags = '[variant.onnxruntime.kept]\nfrom = "fp16"\nflags = ["--keep=sin"]\n'
     suite = load(TEXT, SUITE + flags + 'components = ["unet"]\n')
-
     made = [case.id for case in suite.cases if case.how == "kept"]
     roles = dict(chain(suite, "text2img/onnxruntime/kept").roles)
-
     assert made == ["unet/onnxruntime/kept"]
     assert roles["unet"].variant.name == "kept"
     origin = roles["text_encoder"].variant
@@ -84,9 +79,7 @@ def test_a_variant_for_one_component_starts_from_its_origin_in_the_others(load):
 def test_a_variant_for_one_component_needs_not_be_listed_there(load):
     own = '[variant.mnn.mine]\nfrom = "fp32"\ncomponents = ["unet"]\n'
     listed = '[component.unet]\nvariants = ["fp32"]\n'
-
     suite = load("", SUITE + own + listed)
-
     ran = [case.id for case in suite.cases if case.subject == "unet"]
     assert ran == ["unet/onnxruntime/fp32", "unet/mnn/fp32", "unet/mnn/mine"]
     left = [name for component, name in suite.left_out if component == "unet"]
@@ -95,7 +88,6 @@ def test_a_variant_for_one_component_needs_not_be_listed_there(load):
 
 def test_a_variant_that_one_runtime_has_is_run_in_that_one(load):
     suite = load(TEXT + 'variants = ["int8-weights"]\n')
-
     assert [chain.id for chain in suite.pipeline_cases] == ["text2img/mnn/int8-weights"]
 
 
@@ -109,7 +101,6 @@ def test_a_variant_that_one_runtime_has_is_run_in_that_one(load):
 )
 def test_every_role_is_taken_by_the_component_of_its_name(load, text, roles):
     first = load(text).pipeline_cases[0]
-
     assert [role for role, _ in first.roles] == roles
     assert [component.name for component in first.pipeline.components] == roles
     for role, case in first.roles:
@@ -119,14 +110,12 @@ def test_every_role_is_taken_by_the_component_of_its_name(load, text, roles):
 
 def test_a_name_of_ones_own_has_a_kind(load):
     suite = load(changed(TEXT, "[pipeline.text2img]", '[pipeline.a]\nkind="text2img"'))
-
     assert suite.pipeline_cases[0].id == "a/onnxruntime/fp32"
     assert suite.pipeline_cases[0].pipeline.kind == "text2img"
 
 
 def test_a_chain_is_selected_and_checked_by_its_id(load):
     suite = load(TEXT)
-
     chosen = [case.id for case in suite.select(["text2img/mnn"])]
     assert chosen == ["text2img/mnn/fp32", "text2img/mnn/int8-weights"]
     checks = [check.id for check in suite.checks("latents", "image")]
@@ -138,7 +127,6 @@ def test_settings_of_a_component_hold_for_its_role_listed_or_not(load):
     component = '[component.unet]\nexporter = "torchscript"\n'
     suite = load(TEXT, changed(SUITE, "[inputs]", f"{component}[inputs]"))
     roles = dict(chain(suite, "text2img/mnn/fp32").roles)
-
     assert roles["unet"].export.exporter == "torchscript"
     assert roles["vae_decoder"].export.exporter == "dynamo"
 
@@ -147,9 +135,7 @@ def test_a_component_under_another_name_takes_the_role_of_its_recipe(load):
     own = changed(SUITE, '"unet"]', '"painter"]').replace(
         "[inputs]", '[component.painter]\nrecipe = "unet"\n[inputs]'
     )
-
-    drawn = load(TEXT, own).pipeline_cases[0].pipeline
-    assert drawn.components[1].name == "painter"
+    assert load(TEXT, own).pipeline_cases[0].pipeline.components[1].name == "painter"
 
 
 @pytest.mark.parametrize("alike", [True, False])
@@ -171,8 +157,6 @@ def test_a_role_is_calibrated_as_the_file_that_is_tested(load, alike):
     assert roles["text_encoder"] == own["text_encoder"]
     assert {dict(one.shapes)["height"] for one in roles["unet"]} == {16}
 
-
-# Mixed-runtime pipelines
 
 TWO = 'mixed = ["pytorch", "mnn/fp32"]\n'
 THREE = TWO.replace("]", ', "onnxruntime/fp32"]')
@@ -222,12 +206,8 @@ def test_each_role_has_the_runtime_that_the_name_says(load):
     assert found.runtimes == ("onnxruntime", "mnn")
 
 
-# What is drawn
-
-
 def test_what_is_left_out_has_its_default(pipeline):
     made = pipeline(TEXT)
-
     assert (made.steps, made.guidance_scale, made.eta, made.seed) == (20, 7.5, 0.0, 0)
     assert (made.added_prompt, made.negative_prompt, made.samples) == ("", "", 1)
     assert (made.sampling, made.app, made.control) == (Sampling(), App(), Control())
@@ -275,7 +255,6 @@ FROM_FILE = changed(TEXT, 'prompts = ["three"]', 'prompts_file = "lines.txt"')
 def test_every_prompt_is_drawn_as_often_as_samples_ask(pipeline, tmp_path, text, texts):
     # Windows' editor puts a mark in front.
     (tmp_path / "lines.txt").write_text("one\n\n  two  \n", encoding="utf-8-sig")
-
     assert pipeline(text).texts == tuple(texts)
 
 
@@ -288,7 +267,6 @@ def test_every_prompt_is_drawn_as_often_as_samples_ask(pipeline, tmp_path, text,
 )
 def test_a_prompts_file_without_prompts_is_refused(refused, tmp_path, data, words):
     (tmp_path / "lines.txt").write_bytes(data)
-
     refused(FROM_FILE, FIRST + 1, words)
 
 
@@ -321,7 +299,6 @@ def test_a_scheduler_has_a_short_word_and_options(pipeline):
 )
 def test_what_the_app_does_otherwise_is_read(pipeline, text, app):
     table = f'{TEXT}scheduler = "euler"\n[pipeline.text2img.app]\n{text}\n'
-
     assert pipeline(table).app == app
 
 
@@ -330,24 +307,19 @@ def test_a_checkpoint_without_a_scheduler_can_be_drawn(load, tmp_path):
     index = json.loads((DIGITS / "model_index.json").read_text(encoding="utf-8"))
     absent = json.dumps({**index, "scheduler": [None, None]})
     (tmp_path / "digits" / "model_index.json").write_text(absent, encoding="utf-8")
-
     for text, name in ((TEXT, ""), (TEXT + 'scheduler = "euler"\n', "euler")):
         drawn = load(text, suite).pipeline_cases[0].pipeline
         assert drawn.sampling == Sampling(scheduler=name)
 
 
-def test_a_pipeline_that_the_checkpoint_cannot_draw_is_named_with_its_line(
-    load, tmp_path
-):
+def test_a_pipeline_that_a_checkpoint_cannot_draw_has_its_line(load, tmp_path):
     suite = digits_without(tmp_path, "controlnet")
-
     with pytest.raises(SuiteError, match=rf"parity\.toml:{FIRST}: .*controlnet"):
         load(CANNY, suite)
 
 
 def test_the_reader_is_looked_up_beside_the_suite(pipeline, tmp_path):
     (tmp_path / "eyes.py").touch()
-
     for said, path in (
         ("eyes.py:read", f"{tmp_path / 'eyes.py'}:read"),
         ("my.eyes:read", "my.eyes:read"),
@@ -369,8 +341,6 @@ def test_a_hint_is_described(pipeline):
     assert (made.height, made.width) == (128, 128)
 
 
-# Sizes
-
 TALL = changed(TEXT, "height = 64", "height = 96") + "samples = 3\n"
 
 
@@ -386,7 +356,6 @@ TALL = changed(TEXT, "height = 64", "height = 96") + "samples = 3\n"
 def test_guidance_doubles_the_batch_of_what_sees_both_halves(load, text, batches):
     case, *_ = load(text).pipeline_cases
     sizes = {role: dict(one.samples[0].shapes) for role, one in case.roles}
-
     # No sample of the components has these sizes, so the pipeline's own show.
     side = {"height": 24, "width": 16} if TALL in text else {"height": 32, "width": 32}
     for role, batch in batches.items():
@@ -413,7 +382,6 @@ def test_a_role_takes_the_file_that_its_component_is_tested_with(load):
 def test_a_batch_that_is_baked_in_must_be_the_pipelines(load):
     suite = load(TEXT, changed(SUITE, '["batch"]', "[]"))
     roles = dict(chain(suite, "text2img/mnn/fp32").roles)
-
     assert dict(roles["unet"].samples[0].shapes)["batch"] == 2
     assert dict(roles["text_encoder"].samples[0].shapes)["batch"] == 1
 
@@ -421,7 +389,6 @@ def test_a_batch_that_is_baked_in_must_be_the_pipelines(load):
 def test_a_picture_without_a_sample_of_its_size_gets_one(load):
     suite = load(changed(TEXT, "width = 64", "width = 96"))
     (sample,) = dict(chain(suite, "text2img/mnn/fp32").roles)["unet"].samples
-
     assert dict(sample.shapes) == {"batch": 2, "height": 16, "width": 24}
     assert sample.profile == "realistic"
 
@@ -440,30 +407,20 @@ def test_a_picture_without_a_sample_of_its_size_gets_one(load):
         ((8, 9), 33),
     ],
 )
-def test_a_hint_has_the_size_that_the_recipe_gives_it(
-    pipeline, tmp_path, size, resolution
-):
+def test_a_hint_has_the_size_of_its_recipe(pipeline, tmp_path, size, resolution):
     path = picture(tmp_path, *size)
-
     made = pipeline(changed(CANNY, "128", f'{resolution}\nimage = "picture.png"'))
-
     fitted = fit(three_channels(read_image(path)), resolution).shape
     assert (made.height, made.width, 3) == fitted
 
 
 def test_a_picture_held_on_its_side_has_its_size_as_it_is_shown(pipeline, tmp_path):
-    path = picture(tmp_path, 64, 128, TURNED)
-    assert read_image(path).shape == (128, 64)
-
+    assert read_image(picture(tmp_path, 64, 128, TURNED)).shape == (128, 64)
     made = pipeline(changed(CANNY, "128", '64\nimage = "picture.png"'))
-
     assert (made.height, made.width) == (128, 64)
     hint = draw_inputs(made).image
     assert hint is not None
     assert hint.shape == (3, 128, 64)
-
-
-# Refusals
 
 
 @pytest.mark.parametrize(
@@ -488,7 +445,6 @@ def test_a_picture_held_on_its_side_has_its_size_as_it_is_shown(pipeline, tmp_pa
 )
 def test_a_line_that_is_wrong_is_named_with_the_right_word(refused, base, added, said):
     text = f"{BASES[base]}{added}\n"
-
     refused(text, FIRST + text.count("\n") - 1, said)
 
 
@@ -515,9 +471,7 @@ def test_a_line_that_is_wrong_is_named_with_the_right_word(refused, base, added,
         ("text", ('prompts = ["three"]', 'prompts_file = "no.txt"'), 1, "no.txt"),
     ],
 )
-def test_a_table_that_is_wrong_is_named_by_the_line_at_fault(
-    refused, base, change, line, said
-):
+def test_a_wrong_table_is_named_by_the_line_at_fault(refused, base, change, line, said):
     refused(changed(BASES[base], *change), FIRST + line, said)
 
 
@@ -526,7 +480,6 @@ def test_a_pipeline_may_not_share_its_name_with_any_component(load):
         "[inputs]", '[component.sketch]\nrecipe = "vae_encoder"\n[inputs]'
     )
     text = changed(TEXT, "[pipeline.text2img]", '[pipeline.sketch]\nkind = "text2img"')
-
     # Its roles are taken by others; the ids would be the same all the same.
     with pytest.raises(SuiteError, match="'sketch' is a component"):
         load(text, own)

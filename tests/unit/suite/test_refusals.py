@@ -126,9 +126,7 @@ def _inner(rule):
 
 
 @pytest.mark.parametrize(("kind", "field"), KEYS, ids=NAMES)
-def test_a_value_is_refused_if_the_schema_does_and_the_line_says_what_may_be(
-    tmp_path, kind, field
-):
+def test_a_value_that_the_schema_refuses_is_refused_in_words(tmp_path, kind, field):
     defs = schema_of(kind)["$defs"]
     rule = defs[kind.__name__]["properties"][field.encode_name]
     check = jsonschema.Draft7Validator({**rule, "$defs": defs})
@@ -153,7 +151,6 @@ def test_a_key_with_a_typing_error_is_refused_with_the_right_one(tmp_path, kind)
         return  # it has keys that are no fields
     for key in kind.__struct_encode_fields__:
         message = refusal(tmp_path, kind, text_of(kind, {f"{key}q": "1"}))
-
         said = f": unknown key '{key}q'; did you mean {key!r}?"
         assert message.endswith(said), message
 
@@ -165,12 +162,10 @@ def test_a_key_with_a_typing_error_is_refused_with_the_right_one(tmp_path, kind)
 )
 def test_a_key_that_must_be_there_is_missed_by_its_name(tmp_path, kind, field):
     message = refusal(tmp_path, kind, text_of(kind, {field.encode_name: ""}))
-
     assert message == f"1: the file has no {field.encode_name!r}, which it must have."
 
 
 def test_the_tables_of_all_files_are_tried():
     named = json.dumps([json_schema(k) for k in (schema.SuiteFile, StatedOfComponent)])
     defs = set(re.findall(r'"#/\$defs/(\w+)"', named))
-
     assert defs - {kind.__name__ for kind in KINDS} == {"EndToEndTable"}

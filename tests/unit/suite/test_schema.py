@@ -36,7 +36,6 @@ def errors_of(name, text):
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_the_file_in_the_documentation_is_as_declared(name):
     written = (ROOT / "docs" / name).read_text(encoding="utf-8")
-
     assert written == schemas()[name], "run: python -m harness.suite.json_schemas docs"
 
 
@@ -72,14 +71,12 @@ def loads(path, backend, setting):
 @pytest.mark.parametrize("key", BackendTable.__struct_fields__)
 def test_a_key_that_backends_are_declared_to_have_is_read_by_one(key, tmp_path):
     path, setting = tmp_path / "parity.toml", f"{key} = {BACKEND[key]}"
-
     assert any(loads(path, name, setting) for name in (*runtimes(), REFERENCE))
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_a_schema_is_one_and_describes_every_key(name):
     jsonschema.Draft7Validator.check_schema(SCHEMAS[name])
-
     for kind in SCHEMAS[name]["$defs"].values():
         assert kind["description"], kind["title"]
         assert all(key["description"] for key in kind["properties"].values())
@@ -90,7 +87,6 @@ def test_a_schema_is_one_and_describes_every_key(name):
 )
 def test_a_file_here_is_what_its_schema_says(path):
     name = path.with_suffix(".schema.json").name
-
     assert errors_of(name, path.read_text(encoding="utf-8")) == []
 
 
@@ -118,9 +114,7 @@ MISTAKES = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_one_by_the_schema_too(mistake):
     name, text, said = MISTAKES[mistake]
-
     (error,) = errors_of(f"{name}.schema.json", text)
-
     assert said in error
 
 

@@ -68,7 +68,6 @@ def test_what_is_baked_in_keeps_its_size(sizes):
 
 def test_a_unet_is_run_at_sizes_that_it_can_halve(sizes):
     found = sizes("unet", 'dynamic_axes = ["batch"]', EVERY)
-
     assert len(found) == 4
     for one in found:
         assert one["height"] % 8 == one["width"] % 8 == 0
@@ -77,7 +76,6 @@ def test_a_unet_is_run_at_sizes_that_it_can_halve(sizes):
 
 def test_each_open_side_is_run_just_above_the_suites_own_and_at_twice_of_it(sizes):
     found = sizes("vae_decoder", 'dynamic_axes = ["batch"]', EVERY)
-
     assert {17, 32} <= {one["height"] for one in found}
     assert {25, 48} <= {one["width"] for one in found}
     # One axis at a time, and with the fewest items.
@@ -88,10 +86,8 @@ def test_what_does_not_fit_into_memory_is_left_out_and_listed(the_case, monkeypa
     asked = ("vae_decoder", 'dynamic_axes = ["batch"]', EVERY)
     assert the_case(*asked).too_large == ()
     monkeypatch.setattr("harness.suite.shapes.installed_bytes", lambda: 0)
-
     case = the_case(*asked)
     found = [dict(sample.shapes) for sample in case.samples if sample.label]
-
     assert found
     assert max(prod(one.values()) for one in found) <= 2 * 16 * 24
     assert {"batch3", "batch4", "batch5"} <= set(case.too_large)
@@ -102,14 +98,12 @@ def test_a_text_is_no_longer_than_the_table_of_positions(tmp_path):
     path = tmp_path / "parity.toml"
     path.write_text(text.replace('checkpoint = "."', f'checkpoint = "{BERT}"'))
     case = load_suite(path).cases[0]
-
     added = [dict(s.shapes) for s in case.samples if s.label]
     assert added == [{"batch": 4, "tokens": 128}, {"batch": 5, "tokens": 66}]
 
 
 def test_a_vae_is_run_at_odd_sizes(sizes):
     found = sizes("vae_decoder", 'dynamic_axes = ["batch"]', EVERY)
-
     assert any(one["height"] % 2 for one in found)
     assert any(one["width"] % 2 for one in found)
 
@@ -148,7 +142,6 @@ def test_a_size_that_several_rows_add_is_added_once(tmp_path):
     text = f'<ir_version: 9, opset_import: ["" : 17]> {graph}'
     onnx.save(onnx.parser.parse_model(text), tmp_path / "net.onnx")
     (path := tmp_path / "parity.toml").write_text(SEQUENCES, encoding="utf-8")
-
     for case in load_suite(path).cases:
         assert len({sample.id for sample in case.samples}) == len(case.samples)
 
@@ -157,7 +150,6 @@ def test_a_size_that_a_network_cannot_halve_is_refused_with_those_it_can(sizes):
     text = SUITE.replace('dynamic_axes = ["batch"]', EVERY)
     with pytest.raises(SuiteError) as caught:
         sizes("unet", SUITE, text.replace("height = 16", "height = 18"))
-
     said = str(caught.value)
     assert "unet: height = 18" in said
     assert "take 16 or 24" in said
@@ -221,7 +213,6 @@ def own(tmp_path, monkeypatch):
 def test_no_two_samples_have_one_label(own, names, one, other):
     name = f"labels_{'_'.join(names)}_{one}_{other}"
     case = own(name, (*names, 8), one, other)
-
     labels = [sample.id for sample in case.samples]
     assert len(set(labels)) == len(labels)
     assert len({sample.shapes for sample in case.samples}) == len(case.samples)
@@ -230,17 +221,13 @@ def test_no_two_samples_have_one_label(own, names, one, other):
 @pytest.mark.parametrize("axes", AXES)
 def test_each_open_axis_of_a_recipe_of_ones_own_is_run_above_its_sizes(own, axes):
     case = own(f"above_{'_'.join(axes.split())}", AXES[axes], 4)
-
     for symbol in dict(case.samples[0].shapes):
-        sizes = {dict(sample.shapes)[symbol] for sample in case.samples}
-        assert max(sizes) > 4, symbol
+        assert max({dict(sample.shapes)[symbol] for sample in case.samples}) > 4, symbol
     assert all(sample.added for sample in case.samples[1:])
     assert not not_above(case, case.samples)
 
 
 def test_an_axis_that_ran_at_no_larger_size_is_said(own):
     case = own("said", ("batch", "tokens", 8), 10)
-
     ran = [s for s in case.samples if dict(s.shapes)["tokens"] <= 10]
-
     assert not_above(case, ran) == ("tokens above 10",)

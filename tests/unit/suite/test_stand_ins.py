@@ -38,7 +38,6 @@ def found(suite):
 
 def test_of_a_whole_checkpoint_nothing_stands_in():
     suite = load_suite(DIGITS)
-
     assert set(found(suite).values()) == {()}
     assert {case.stand_ins for case in suite.pipeline_cases} == {()}
 
@@ -74,21 +73,17 @@ def test_what_a_checkpoint_lacks_stands_in(folder, recipe, kinds):
         component = describe("unet", "unet", source, {"folder": "unet_wide"})
     else:
         component = describe(recipe, recipe, source)
-
     assert stand_ins(component) == kinds
 
 
 def test_a_text_model_with_its_tokenizer_is_given_texts(tmp_path):
     source = write_encoder(tmp_path, "bert")
     write_tokenizer(tmp_path, ["some words"])
-
-    component = describe("default", "default", replace(source, seed=None))
-    assert stand_ins(component) == ()
+    assert stand_ins(describe("default", "default", replace(source, seed=None))) == ()
 
 
 def test_ids_for_a_file_alone_are_drawn():
     path = EXPORTED / "txtai" / "default.onnx"
-
     assert stand_ins(describe("default", GIVEN, Source(path=path))) == ("prompts",)
 
 
@@ -116,5 +111,4 @@ def test_it_is_said_in_few_words(kinds, words):
 
 def test_sizes_that_were_not_tried_stand_beside_the_verdict():
     some = [record(too_large=("height64",)), record(too_large=("height64", "batch5"))]
-
     assert stand_in_words(some) == " (not tried for lack of memory: height64, batch5)"

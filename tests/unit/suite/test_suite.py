@@ -81,7 +81,6 @@ def plain(text):
 
 def test_realistic_samples_go_round_the_shapes(load):
     samples = case(load(plain(SUITE)), "unet/mnn/int8-weights").samples
-
     assert [(sample.id, dict(sample.shapes)["height"]) for sample in samples] == [
         ("realistic-0", 16),
         ("realistic-1", 32),
@@ -100,15 +99,12 @@ def test_realistic_samples_go_round_the_shapes(load):
 )
 def test_without_profiles_a_suite_has_those_that_init_writes(load, name, profiles):
     suite = load(changed('profiles = ["realistic", "boundary"]\n', ""))
-    drawn = {sample.profile for sample in case(suite, name).samples}
-
-    assert drawn == profiles
+    assert {sample.profile for sample in case(suite, name).samples} == profiles
 
 
 def test_other_profiles_take_the_widest_batch_whose_layers_are_compared(load):
     suite = load(plain(SUITE))
     full = load(plain(changed("layers = false", "layers = true")))
-
     for loaded, batch in ((suite, 1), (full, 2)):
         *_, boundary = case(loaded, "unet/mnn/fp32").samples
         assert boundary.id == "boundary-0"
@@ -118,7 +114,6 @@ def test_other_profiles_take_the_widest_batch_whose_layers_are_compared(load):
 def test_a_component_is_bound_by_its_own_symbols_only(load):
     suite = load(plain(changed('["batch"]', '["batch", "height"]')))
     text_encoder = case(suite, "text_encoder/mnn/fp32")
-
     assert {sample.shapes for sample in text_encoder.samples} == {
         (("batch", 1),),
         (("batch", 2),),
@@ -129,7 +124,6 @@ def test_a_component_is_bound_by_its_own_symbols_only(load):
 
 def test_shapes_that_differ_in_a_foreign_symbol_are_one(load):
     suite = load(plain(changed("batch = 2\n", "batch = 1\n")))
-
     shapes = {s.shapes for s in case(suite, "text_encoder/mnn/fp32").samples}
     assert shapes == {(("batch", 1),)}
 
@@ -173,7 +167,6 @@ shapes = [{ batch = 3 }]
 def test_a_variant_of_ones_own_runs_because_it_is_written(load):
     text = '[variant.mnn.int4-hqq]\nfrom = "int4-weights"\nflags = ["--hqq"]\n'
     variant = case(load(SUITE + text), "unet/mnn/int4-hqq").variant
-
     assert (variant.kind, variant.flags) == ("int4-weights", ("--hqq",))
 
 
@@ -186,9 +179,7 @@ flags = ["--compressionParamsFile=plan.json"]
 
 def test_a_flag_that_names_a_file_means_the_file_beside_the_suite(load, tmp_path):
     (tmp_path / "plan.json").write_text("{}", encoding="utf-8")
-
     variant = case(load(SUITE + PLANNED), "unet/mnn/planned").variant
-
     path = (tmp_path / "plan.json").resolve()
     assert variant.files == (("--compressionParamsFile=plan.json", path),)
     assert variant.converter_flags == (f"--compressionParamsFile={path}",)
@@ -202,9 +193,7 @@ def test_a_flag_that_names_no_file_is_refused_at_its_line(load):
 def test_only_what_is_quantized_statically_is_calibrated_and_with_other_inputs(load):
     text = changed('["fp32", "fp16"]', '["fp32", "int8-static"]')
     suite = load(text.replace("realistic = 3", "realistic = 3\ncalibration = 5"))
-
-    calibrated = {c.id: len(c.calibration) for c in suite.cases if c.calibration}
-    assert calibrated == {
+    assert {c.id: len(c.calibration) for c in suite.cases if c.calibration} == {
         "text_encoder/onnxruntime/int8-static": 5,
         "unet/onnxruntime/int8-static": 5,
     }
@@ -235,14 +224,12 @@ def test_a_recipe_may_lie_beside_the_suite(tmp_path, monkeypatch):
 def test_a_recipe_may_be_used_under_another_name(load):
     text = '[component.other]\nrecipe = "vae_decoder"\n'
     suite = load(changed('"unet"]', '"other"]') + text)
-
     assert case(suite, "other/mnn/fp32").component.recipe == "vae_decoder"
 
 
 def test_devices_are_read(load):
     text = '[backend.mnn]\nprecision = "low"\nthreads = 4\nhints = { b = 1, a = 2 }\n'
     device = case(load(changed("[backend.mnn]\n", text)), "unet/mnn/fp32").device
-
     assert (device.precision, device.threads) == ("low", 4)
     assert device.hints == (("a", 2), ("b", 1))
 
@@ -257,9 +244,7 @@ def test_files_lie_beside_the_suite_unless_named(load, tmp_path):
 
 def test_the_checkpoint_is_looked_up_from_the_file(load, tmp_path):
     (tmp_path / "here").symlink_to(DIGITS)
-
     suite = load(changed(json.dumps(str(DIGITS)), '"here"'))
-
     assert suite.source.path == DIGITS
     assert suite.name == tmp_path.name
 
@@ -332,9 +317,7 @@ OWN = "[variant.mnn.int8-weights]"
         ("[limits]", '[files]\ntolerances = "no.toml"\n[limits]', 28, "no.toml"),
     ],
 )
-def test_a_mistake_is_named_with_its_line_and_the_right_word(
-    refused, old, new, line, said
-):
+def test_a_mistake_has_its_line_and_the_right_word(refused, old, new, line, said):
     refused(changed(old, new), line, said)
 
 
@@ -360,7 +343,6 @@ def test_a_component_without_its_folder_is_named(load, tmp_path):
     (tmp_path / "unet" / "config.json").write_text("{}")
     (tmp_path / "model_index.json").write_text("{}")
     text = changed(json.dumps(str(DIGITS)), '"."').replace('"unet"]', '"controlnet"]')
-
     with pytest.raises(SuiteError, match=r"text_encoder.*missing.*it has unet"):
         load(text)
 
@@ -388,13 +370,11 @@ def test_a_pattern_selects_whole_parts_before_substrings(load, pattern, ids):
         .replace(', "int8-weights"', "")
         .replace(', "fp16"', "")
     )
-
     assert sorted(case.id for case in load(text).select([pattern])) == sorted(ids)
 
 
 def test_selection_keeps_the_order_and_nothing_selects_all(load):
     suite = load(SUITE)
-
     assert suite.select([]) == suite.cases
     chosen = suite.select(["unet/mnn/fp32", "text_encoder/mnn/fp32"])
     assert [case.id for case in chosen] == ["text_encoder/mnn/fp32", "unet/mnn/fp32"]
@@ -478,7 +458,6 @@ class TestHub:
     def test_no_network_is_one_sentence_with_a_way_out(self, asked, load_hub):
         with pytest.raises(SuiteError) as caught:
             load_hub("org/gone")
-
         assert len(asked) == 2
         message = str(caught.value)
         assert "parity.toml:3: 'org/gone' is not in the Hugging Face cache" in message
@@ -489,7 +468,6 @@ class TestHub:
     def test_a_misshapen_id_is_refused_before_asking(self, asked, load_hub):
         with pytest.raises(SuiteError, match="organisation/name"):
             load_hub("stable-diffusion")
-
         assert asked == []
 
 
@@ -507,7 +485,6 @@ class TestHub:
 )
 def test_the_fixtures_load(name, count):
     suite = load_suite(FIXTURES / name)
-
     assert suite.name == Path(name).name
     ids = [case.id for case in suite.cases]
     assert len(set(ids)) == len(ids) == count

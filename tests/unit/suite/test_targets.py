@@ -68,7 +68,6 @@ def test_each_place_and_precision_is_a_case(load, said):
     text, wanted = PLACES[said]
     suite = load(f"[backend.mnn]\n{text}\n" + (PHONE if "phone" in text else ""))
     devices = {case.id.removeprefix("unet/mnn/"): case.device for case in suite.cases}
-
     assert {
         how: (one.target.name if one.target else "", one.precision)
         for how, one in devices.items()
@@ -78,17 +77,13 @@ def test_each_place_and_precision_is_a_case(load, said):
 def test_a_converter_and_a_runtime_have_versions_apart(load):
     said = '[backend.mnn]\nversions = ["3.5.0"]\nconverter = "3.4.1"\n'
     here, there = load(said).cases
-
     assert (here.device.target, there.device.target.version) == (None, "3.5.0")
     assert here.variant.converter == there.variant.converter == "3.4.1"
 
 
-def test_a_path_of_a_command_starts_at_the_suite_and_a_name_is_looked_up(
-    load, tmp_path
-):
+def test_a_path_starts_at_the_suite_and_a_name_is_looked_up(load, tmp_path):
     said = '[backend.mnn]\ntargets = ["phone", "other"]\n'
     commands = [case.device.target.command for case in load(said + PHONE + OTHER).cases]
-
     assert commands == [
         ("qemu-aarch64-static", "root/usr/bin/python3.11"),
         (str(tmp_path / "../envs/old/bin/python"),),
@@ -118,7 +113,6 @@ def test_pictures_are_drawn_at_the_first_place_unless_others_are_listed(load):
 def test_a_component_may_list_its_places(load):
     said = '[backend.mnn]\ntargets = ["here", "phone"]\n' + PHONE
     suite = load(said + '[component.unet]\nvariants = ["fp32@phone"]\n')
-
     assert [case.id for case in suite.cases] == ["unet/mnn/fp32@phone"]
 
 
@@ -178,10 +172,8 @@ REFUSED = {
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_makes_no_case_is_refused(load, what):
     text, words = REFUSED[what]
-
     with pytest.raises(SuiteError) as error:
         load(text)
-
     assert words in str(error.value)
 
 
@@ -236,7 +228,6 @@ def test_a_table_of_a_target_is_the_narrowest(policy, case, group, probe, tier):
     found = policy(TOLERANCES).for_probe(
         (component, backend, variant), group=group, probe=probe
     )
-
     assert found.tier == tier
 
 
@@ -257,10 +248,8 @@ REFUSED_TABLES = {
 @pytest.mark.parametrize("what", REFUSED_TABLES)
 def test_a_table_of_a_target_that_cannot_be_is_refused(policy, what):
     text, words = REFUSED_TABLES[what]
-
     with pytest.raises(SuiteError) as error:
         policy(text)
-
     assert words in str(error.value)
 
 
@@ -268,6 +257,5 @@ def test_a_table_of_a_target_that_the_suite_lacks_is_stale(policy):
     text = '[mnn.fp32."@phon-low"]\nlayers = "strict"\n'
     cases = {"mnn": ["fp32", "fp32@phone-low"]}
     ((_, words),) = policy(text).stale(["unet"], cases)
-
     assert words == ("variant 'fp32@phon-low' for mnn; did you mean 'fp32@phone-low'?")
     assert not policy(TOLERANCES).stale(["unet", "vae"], cases)

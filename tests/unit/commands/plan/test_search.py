@@ -41,38 +41,29 @@ def test_no_other_choice_within_the_budget_is_smaller(seed):
     layers = drawn(seed)
     every = [list(bits) for bits in product(BITS, repeat=len(layers))]
     within = [bits for bits in every if np.mean(summed(layers, bits)) <= 1.0]
-
     chosen = choose(layers, 1.0)
-
     assert np.mean(summed(layers, chosen)) <= 1.0 + 1e-9
     least = min(price(layers, bits) for bits in within)
     assert price(layers, chosen) == pytest.approx(least, rel=1e-3)
 
 
 def test_a_layer_that_was_not_measured_stays_in_float32():
-    layers = [layer("known", 9, 0.1), layer("unknown", 9)]
-
-    assert choose(layers, 1.0) == [4, 32]
+    assert choose([layer("known", 9, 0.1), layer("unknown", 9)], 1.0) == [4, 32]
 
 
 def test_a_larger_budget_makes_no_larger_file():
     layers = drawn(0)
-
     sizes = [price(layers, choose(layers, at)) for at in (0.1, 0.5, 1.0, 5.0)]
-
     assert sizes == sorted(sizes, reverse=True)
     assert len({*sizes}) > 1
 
 
 def test_a_layer_that_would_use_the_whole_bound_keeps_more_bits():
-    layers = [layer("quiet", 100, 0.01), layer("loud", 100, 50.0)]
-
-    assert choose(layers, 1.0) == [4, 8]
+    assert choose([layer("quiet", 100, 0.01), layer("loud", 100, 50.0)], 1.0) == [4, 8]
 
 
 def test_operators_with_the_same_weights_get_the_same_bits():
     shared = Layer(names=("a", "b"), modules=("m",), costs={4: 1}, errors={4: (0.0,)})
-
     assert bits_of([shared], [4]) == (("a", 4), ("b", 4))
 
 
@@ -85,9 +76,7 @@ def test_operators_with_the_same_weights_get_the_same_bits():
     ],
 )
 def test_a_fast_plan_takes_the_fastest_width_that_was_timed(seconds, chosen):
-    timed = replace(layer("some", 9, 0.1), seconds=seconds)
-
-    assert choose([timed], 1.0) == [chosen]
+    assert choose([replace(layer("some", 9, 0.1), seconds=seconds)], 1.0) == [chosen]
 
 
 @pytest.mark.parametrize(

@@ -29,9 +29,7 @@ def test_a_plan_that_is_faster_than_every_rival_is_fast():
 
 
 def test_a_rival_that_is_as_fast_is_named_with_the_spread():
-    words = times(fp32=FASTER, int8=SAME).not_faster(["fp32", "int8"])
-
-    assert words == (
+    assert times(fp32=FASTER, int8=SAME).not_faster(["fp32", "int8"]) == (
         "the plan takes 4 ms and int8, which holds the bound too, 4 ms: 1.00 "
         "(0.80–1.20) of its time, no difference beyond the spread"
     )
@@ -48,7 +46,6 @@ def test_a_file_that_does_not_hold_is_no_rival():
 )
 def test_operators_of_all_widths_may_compute_in_float32_again(kinds, again):
     text = times(kinds=kinds, fp32=FASTER).arithmetic
-
     assert ("may compute in float32 again" in text) is again
 
 
@@ -74,5 +71,4 @@ def test_a_layer_without_its_time_in_float32_stays_in_float32(seconds, prices):
         costs={32: 400, 8: 100},
         errors={32: (0.0,), 8: (0.1,)},
     )
-
     assert priced(layer, seconds).prices == prices

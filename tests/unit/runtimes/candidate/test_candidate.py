@@ -72,7 +72,6 @@ def test_only_recorded_values_that_compute_are_wanted(watcher):
 def test_a_value_is_compared_under_the_programs_name(watcher):
     watcher.on_value("val_tokens", TOKENS + np.float32(0.5))
     (row,) = watcher.rows()
-
     assert (row.probe, row.position, row.module) == ("tokens", 0, "mid.proj")
     assert row.parents == ("conv2d",)
     assert row.comparison.max_abs == pytest.approx(0.5, rel=1e-6)
@@ -84,7 +83,7 @@ def test_a_value_is_compared_under_the_programs_name(watcher):
     ("described", "elements", "in_words"),
     [(32, 1000, 2), (1, 1000, 1), (0, 1000, 0), (32, 1, 1)],
 )
-def test_of_many_errors_the_first_are_put_into_words(
+def test_the_first_errors_are_in_words(
     reading, monkeypatch, described, elements, in_words
 ):
     monkeypatch.setattr(candidate, "DESCRIBED", described)
@@ -93,14 +92,12 @@ def test_of_many_errors_the_first_are_put_into_words(
     watcher = candidate.Watcher(reading.sample, trace, PROBES)
     watcher.on_value("val_tokens", np.zeros_like(TOKENS))
     watcher.on_value("val_mask", np.zeros_like(MASK))
-
     assert [bool(row.looks) for row in watcher.rows()].count(True) == in_words
 
 
 def test_rows_are_in_the_order_of_the_program(watcher):
     watcher.on_value("val_mask", MASK)
     watcher.on_value("val_tokens", TOKENS)
-
     assert [row.probe for row in watcher.rows()] == ["tokens", "mask"]
 
 
@@ -116,7 +113,6 @@ def test_rows_are_in_the_order_of_the_program(watcher):
 def test_a_value_in_another_form_is_the_same_value(watcher, name, value):
     watcher.on_value(name, value)
     (row,) = watcher.rows()
-
     assert row.comparison.max_abs == 0
 
 
@@ -124,11 +120,9 @@ def test_a_boolean_output_may_be_numbers_of_0_and_1(reading, tmp_path):
     writer = TraceWriter(tmp_path)
     writer.add(OUTPUT + "truth", TRUTH)
     writer.close({})
-
     (row,) = candidate.output_rows(
         reading.sample, {"truth": TRUTH.astype(np.int32)}, open_trace(tmp_path)
     )
-
     assert (row.comparison.actual_dtype, row.comparison.max_abs) == ("bool", 0.0)
 
 
@@ -154,23 +148,18 @@ def test_a_complex_value_is_not_compared(reading, tmp_path):
     writer = TraceWriter(tmp_path)
     writer.add("tokens", TOKENS.astype(np.complex64))
     writer.close({})
-
-    watcher = candidate.Watcher(reading.sample, open_trace(tmp_path), PROBES)
-
-    assert watcher.sizes == {}
+    assert candidate.Watcher(reading.sample, open_trace(tmp_path), PROBES).sizes == {}
 
 
 def test_another_order_of_axes_is_a_shape_and_not_a_number(watcher):
     watcher.on_value("val_tokens", np.ascontiguousarray(TOKENS.transpose(0, 2, 1)))
     (row,) = watcher.rows()
-
     assert row.comparison.expected_shape == (2, 3, 8)
     assert row.comparison.actual_shape == (2, 8, 3)
 
 
 def test_a_mask_that_masks_something_else_is_seen(watcher):
     watcher.on_value("val_mask", np.array([0.0, 0.0, -1e9], dtype=np.float32))
-
     (row,) = watcher.rows()
     assert row.comparison.max_abs > 1e4
 
@@ -199,7 +188,6 @@ MASKS = [(-3.4028235e38, True), (-1e9, False), (-1e4, False)]
 @pytest.mark.parametrize(("deep", "is_mask"), MASKS)
 def test_a_mask_hides_no_error_of_the_scores_beside_it(scores_compared, deep, is_mask):
     row = scores_compared(SCORES, SCORES * np.float32(1.4), deep, is_mask)
-
     assert row.comparison.sqnr_db == pytest.approx(8.0, abs=0.5)  # 0.4 of the scores
     assert row.looks == "everything is 1.4 times what it should be"
 
@@ -207,7 +195,6 @@ def test_a_mask_hides_no_error_of_the_scores_beside_it(scores_compared, deep, is
 @pytest.mark.parametrize(("deep", "is_mask"), MASKS)
 def test_scores_beside_a_mask_that_are_right_agree(scores_compared, deep, is_mask):
     row = scores_compared(SCORES, SCORES, deep, is_mask)
-
     assert row.comparison.rms == 0
     assert not row.comparison.expected_constant
 
@@ -233,7 +220,6 @@ def test_a_large_activation_is_no_mask(tmp_path, far):
 @pytest.mark.parametrize("name", ["tokens", "val_view", "val_other", "val_tokens_1"])
 def test_a_value_that_is_not_wanted_is_left_alone(watcher, name):
     watcher.on_value(name, TOKENS)
-
     assert watcher.rows() == []
 
 
@@ -241,7 +227,6 @@ def test_the_observers_effect_is_the_largest_difference_of_an_output():
     one = {"a": TOKENS, "b": TRUTH.astype(np.float32)}
     two = {"a": TOKENS + np.float32(0.25), "b": one["b"]}
     lost = {"a": TOKENS, "b": np.array([1.0, np.nan, 1.0], dtype=np.float32)}
-
     assert candidate._gap(one, one) == 0
     assert candidate._gap(one, two) == pytest.approx(0.25, rel=1e-6)
     assert candidate._gap(one, lost) == np.inf
@@ -265,10 +250,8 @@ def test_a_changed_file_is_not_handed_to_native_code(tmp_path):
 
 def test_a_run_that_lost_an_output_is_refused_by_its_name():
     made = {"last_hidden_state": TOKENS}
-
     with pytest.raises(StageError, match="pooler_output is missing") as refused:
         candidate._check_outputs(
             "model.mnn", made, ("last_hidden_state", "pooler_output")
         )
-
     assert refused.value.outcome is Outcome.MISSING

@@ -60,9 +60,6 @@ def exif(path, orientation):
     return path
 
 
-# Reading
-
-
 @pytest.mark.parametrize(
     ("stored", "first"),
     [
@@ -73,14 +70,12 @@ def exif(path, orientation):
 )
 def test_a_picture_is_read_in_the_order_of_rgb(tmp_path, stored, first):
     image = read_image(written(tmp_path, stored))
-
     assert form(image) == ("uint8", *stored.shape)
     assert image[0, 0].tolist() == first
 
 
 def test_a_name_beyond_ascii_is_read(tmp_path):
     path = written(tmp_path, noise(2, 3)).rename(tmp_path / "フクロウ.png")
-
     assert read_image(path).shape == (2, 3)
 
 
@@ -88,9 +83,7 @@ def test_a_name_beyond_ascii_is_read(tmp_path):
 @pytest.mark.parametrize("name", ["picture.jpg", "picture.png"])
 def test_a_picture_that_lies_on_its_side_is_read_upright(tmp_path, stored, name):
     flat = read_image(written(tmp_path, stored, name))
-
     upright = read_image(exif(tmp_path / name, TURNED))
-
     np.testing.assert_array_equal(upright, np.rot90(flat, -1))
 
 
@@ -166,20 +159,14 @@ def test_a_picture_that_cannot_be_used_is_refused(tmp_path, make, said):
 def test_other_channels_than_those_of_a_picture_are_refused(tmp_path, monkeypatch):
     path = written(tmp_path, noise(4, 4, 3))
     monkeypatch.setattr(cv2, "imdecode", lambda *_: noise(4, 4, 5))
-
     with pytest.raises(SuiteError, match="has 5 channels; save it as grey"):
         read_image(path)
-
-
-# Three channels
 
 
 @pytest.mark.parametrize("shape", [(2, 3), (2, 3, 1), (2, 3, 3)])
 def test_grey_is_repeated_and_rgb_stays_as_it_is(shape):
     image = noise(*shape)
-
     made = three_channels(image)
-
     assert form(made) == ("uint8", 2, 3, 3)
     expected = np.broadcast_to(image.reshape(2, 3, -1), (2, 3, 3))
     np.testing.assert_array_equal(made, expected)
@@ -216,9 +203,7 @@ def test_alpha_over_white_is_cut_and_not_rounded():
 
 def test_white_over_white_is_as_the_recipe_has_it():
     rgba = np.stack([np.full(256, 255)] * 3 + [np.arange(256)], axis=-1)[np.newaxis]
-
     made = three_channels(rgba.astype(np.uint8))[0, :, 0]
-
     # 65/255 and 190/255 do not add up to 1 in float32: 254.99998, cut.
     assert made[65] == 254
     assert (made == 254).sum() == 31
@@ -242,9 +227,6 @@ def test_what_is_no_picture_has_no_three_channels(image, said):
         three_channels(image)
 
 
-# Size
-
-
 @pytest.mark.parametrize(
     ("size", "resolution", "fitted"),
     [
@@ -261,7 +243,6 @@ def test_what_is_no_picture_has_no_three_channels(image, said):
 )
 def test_sides_go_to_the_nearest_multiple_of_64(size, resolution, fitted):
     height, width = size
-
     assert fitted_size(height, width, resolution) == fitted
     assert fit(noise(*size, 3), resolution).shape == (*fitted, 3)
 
@@ -273,7 +254,6 @@ def test_sides_go_to_the_nearest_multiple_of_64(size, resolution, fitted):
 )
 def test_every_size_fits_a_latent(height, width, resolution):
     rows, columns = fitted_size(height, width, resolution)
-
     assert rows % 64 == columns % 64 == 0
     assert min(rows, columns) >= 64
     assert abs(min(rows, columns) - resolution) <= 32
@@ -295,9 +275,7 @@ def test_a_side_of_0_is_refused(resolution, became):
 
 def test_shrinking_takes_the_mean_of_an_area():
     image = noise(256, 384, 3)
-
     made = fit(image, 64)
-
     means = image.reshape(64, 4, 96, 4, 3).mean(axis=(1, 3))
     assert made.shape == (64, 128, 3)  # 96 px are 1.5 times 64: half goes to even
     assert np.abs(fit(image[:, :256], 64) - means[:, :64]).max() <= 0.5
@@ -305,9 +283,7 @@ def test_shrinking_takes_the_mean_of_an_area():
 
 def test_the_scale_decides_the_interpolation_and_not_the_rounded_sides():
     image = noise(70, 100, 3)
-
     up, same = fit(image, 71), fit(image, 70)
-
     # Both are 64 high and 128 wide: smaller one way, larger the other.
     assert up.shape == same.shape == (64, 128, 3)
     np.testing.assert_array_equal(up, resized(image, (128, 64), cv2.INTER_LANCZOS4))
@@ -317,15 +293,11 @@ def test_the_scale_decides_the_interpolation_and_not_the_rounded_sides():
 
 def test_a_picture_that_fits_is_not_touched():
     image = noise(128, 192, 3)
-
     np.testing.assert_array_equal(fit(image, 128), image)
 
 
 def resized(image, size, how):
     return cv2.resize(image, size, interpolation=how)
-
-
-# Edges
 
 
 def edges_of(image, low, high):
@@ -380,15 +352,12 @@ def test_the_hint_is_canny_written_out(size, seed, blur, levels, thresholds):
     image = cv2.blur(noise(*size, 3, seed=seed), (blur, blur))
     image = image // (256 // levels) * (256 // levels)
     low, high = thresholds
-
     hint = canny_hint(image, low_threshold=low, high_threshold=high)
-
     np.testing.assert_array_equal(hint[0], edges_of(image, low, high))
 
 
 def test_a_hint_is_0_and_1_in_three_equal_channels():
     hint = canny_hint(noise(24, 40, 3), low_threshold=100, high_threshold=200)
-
     assert form(hint) == ("float32", 3, 24, 40)
     assert hint.flags.c_contiguous
     assert np.unique(hint).tolist() == [0.0, 1.0]
@@ -401,9 +370,7 @@ def test_an_edge_is_steeper_than_the_high_threshold(levels, found):
     # A straight step of n levels has a gradient of 4 n: 200, which is not above 200.
     black, grey = plain((0, 0, 0), 8, 4), plain((levels,) * 3, 8, 4)
     image = np.concatenate([black, grey], axis=1)
-
     hint = canny_hint(image, low_threshold=100, high_threshold=200)
-
     assert hint[0].sum() == found
     assert set(np.nonzero(hint[0])[1].tolist()) <= {3}
 
@@ -416,9 +383,6 @@ def test_thresholds_out_of_order_are_refused(low, high):
         canny_hint(noise(8, 8, 3), low_threshold=low, high_threshold=high)
 
 
-# Residuals
-
-
 def test_every_residual_has_the_strength_outside_guess_mode():
     assert residual_scales(0.7, 13, guess_mode=False) == (0.7,) * 13
 
@@ -426,7 +390,6 @@ def test_every_residual_has_the_strength_outside_guess_mode():
 @given(strength=st.floats(0.01, 2.0), count=st.integers(1, 40))
 def test_each_residual_weighs_0_825_of_the_next(strength, count):
     scales = residual_scales(strength, count, guess_mode=True)
-
     assert scales[-1] == strength
     for one, deeper in pairwise(scales):
         assert one == pytest.approx(0.825 * deeper, rel=1e-12)

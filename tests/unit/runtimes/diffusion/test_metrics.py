@@ -64,7 +64,6 @@ def _installed(monkeypatch):
 
 def test_a_number_of_numpy_becomes_one_that_a_record_can_hold():
     loss = metrics.metrics_of(["median"])["median"](PICTURE, PICTURE)
-
     assert (type(loss), loss) == (float, 0.5)
 
 
@@ -139,9 +138,7 @@ def test_a_loss_grows_in_proportion_to_the_error(name):
     picture, error = rng.uniform(5.0, 250.0, (2, 24, 32, 3))
     error = (error - 127.5) / 127.5
     metric = metrics.metrics_of([name])[name]
-
     same, near, far = (metric(picture, picture + f * error) for f in (0.0, 1.0, 4.0))
-
     assert same == pytest.approx(0.0, abs=1e-3 * near if name == "psnr" else near)
     assert far == pytest.approx(4 * near, rel=0.2)
 
@@ -152,10 +149,8 @@ def test_a_loss_grows_in_proportion_to_the_error(name):
 def test_a_metric_one_of_whose_files_is_missing_names_it(weights, missing):
     (weights / missing.replace("*", "safetensors")).unlink()
     name = "lpips" if metrics.ALEXNET in missing else "dreamsim"
-
     with pytest.raises(StageError, match=f"{name!r} cannot be used") as caught:
         metrics.metrics_of([name])
-
     assert missing.rpartition("/")[2] in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -164,7 +159,6 @@ def test_a_metric_one_of_whose_files_is_missing_names_it(weights, missing):
 def test_a_metric_whose_package_is_missing_says_how_to_install_it(name, monkeypatch):
     monkeypatch.setattr(metrics, "find_spec", lambda _: None)
     said = rf"{name} is not installed; `pip install .\[{name}\]` adds it\.$"
-
     with pytest.raises(StageError, match=said):
         metrics.metrics_of([name])
 
@@ -175,6 +169,5 @@ def test_clip_of_a_picture_of_nan_is_no_number(clip):
 
 def test_clip_without_its_weights_names_them(monkeypatch, tmp_path):
     monkeypatch.setattr(metrics, "CLIP", str(tmp_path / "absent"))
-
     with pytest.raises(StageError, match=r"'clip' cannot be used: .*absent is not in"):
         metrics.metrics_of(["clip"])

@@ -26,11 +26,7 @@ from harness.plugins.pipelines.drawing.draw import (
     stored_noise,
 )
 from harness.plugins.pipelines.drawing.inputs import draw_inputs
-from harness.plugins.pipelines.drawing.modules import (
-    StoredTokens,
-    UNetRole,
-    VaeRole,
-)
+from harness.plugins.pipelines.drawing.modules import StoredTokens, UNetRole, VaeRole
 from harness.plugins.pipelines.drawing.networks import Residents, TorchNetwork
 from harness.plugins.pipelines.drawing.reference import torch_networks
 from harness.recipes import describe
@@ -119,9 +115,6 @@ def hints(plan, inputs):
     return torch.from_numpy(np.stack([inputs.image] * len(plan.texts)))
 
 
-# Whole pipelines
-
-
 @pytest.mark.parametrize(
     "about",
     [
@@ -199,9 +192,6 @@ def test_a_controlled_picture_is_diffusers_own_to_the_bit(controlnet, strength):
     np.testing.assert_array_equal(ours, theirs)
 
 
-# Guess mode
-
-
 @pytest.fixture(scope="module")
 def guess():
     plan = pipeline("controlnet", prompts=("three",))
@@ -247,15 +237,11 @@ def test_guess_mode_sees_the_prompt_and_not_the_empty_one(guess):
     words, nothing = (
         made["last_hidden_state"] for made in guess["text_encoder"].answered
     )
-
     for asked in guess["controlnet"].asked:
         assert torch.equal(asked["encoder_hidden_states"], words)
     for asked in guess["controlled_unet"].asked:
         states = torch.cat([nothing, words])
         assert torch.equal(asked["encoder_hidden_states"], states)
-
-
-# One role
 
 
 def network(role):
@@ -277,9 +263,7 @@ def states():
 @pytest.mark.parametrize("timestep", [torch.tensor(981), torch.tensor(958.9)])
 def test_a_unet_answers_as_diffusers_own(sample, states, timestep):
     role = UNetRole(network("unet"), SOURCE, torch.float32)
-
     made = role(sample, timestep, encoder_hidden_states=states, return_dict=False)[0]
-
     own = diffusers.UNet2DConditionModel.from_pretrained(DIGITS / "unet").eval()
     with torch.no_grad():
         expected = own(sample, timestep, encoder_hidden_states=states).sample
@@ -296,7 +280,6 @@ def vae_seat(**factors):
 def test_each_half_of_an_autoencoder_may_scale_otherwise(sample):
     pictures = torch.linspace(-1, 1, 3 * 64 * 64).reshape(1, 3, 64, 64)
     plain, other = vae_seat(), vae_seat(vae_encoder=0.63462 * 2)
-
     torch.testing.assert_close(
         other.encode(pictures).latents, plain.encode(pictures).latents * 2
     )
@@ -308,11 +291,9 @@ def test_each_half_of_an_autoencoder_may_scale_otherwise(sample):
 def test_a_scaling_factor_of_the_app_is_what_its_pipeline_would_have():
     plan = pipeline(prompts=("three",))
     inputs = draw_inputs(plan)
-
     ours, _ = drawn(plan, inputs, factors={"vae_decoder": 0.5})
     vae = diffusers.AutoencoderKL.from_pretrained(DIGITS / "vae", scaling_factor=0.5)
     theirs = called(real(vae=vae), plan, height=64, width=64, **begun(inputs))
-
     # latents / 0.63462 / (0.5 / 0.63462) against latents / 0.5: roundings differ.
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=0.01)
     assert np.abs(ours - drawn(plan, inputs)[0]).max() > 1
@@ -323,11 +304,9 @@ def test_stored_tokens_are_the_tokenizers_own():
     own = CLIPTokenizer.from_pretrained(DIGITS / "tokenizer")
     stored = StoredTokens(draw_inputs(plan).ids["text_encoder"])
     settings = {"padding": "max_length", "truncation": True, "return_tensors": "pt"}
-
     for texts in ([*plan.texts, "blue ink"], "blue ink"):
         expected = own(texts, max_length=77, **settings).input_ids
-        made = stored(texts, max_length=77, **settings).input_ids
-        assert torch.equal(made, expected)
+        assert torch.equal(stored(texts, max_length=77, **settings).input_ids, expected)
     assert stored.model_max_length == own.model_max_length
 
 
@@ -336,16 +315,11 @@ def test_a_text_that_was_not_stored_has_no_tokens():
         StoredTokens(draw_inputs(pipeline()).ids["text_encoder"])(["nine"])
 
 
-# Drawing
-
-
 def test_latents_alone_are_not_decoded():
     plan = pipeline(prompts=("three",))
     inputs = draw_inputs(plan)
     players = cast(plan)
-
     made = draw(assemble(plan, inputs, players), plan, inputs, decode=False)
-
     assert made.shape == (1, 4, 16, 16)
     assert players.networks["vae_decoder"].asked == []
 
@@ -387,9 +361,7 @@ def test_double_precision_is_computed_outside_the_networks_too():
 def test_an_outdated_scheduler_is_mended_but_not_the_apps():
     plan = pipeline(sampling=Sampling(options=(("steps_offset", 0),)))
     inputs = draw_inputs(plan)
-
     mended = assemble(plan, inputs, cast(plan))
     own = assemble(plan, inputs, cast(plan, own_sampling=True))
-
     assert mended.scheduler.config.steps_offset == 1
     assert own.scheduler.config.steps_offset == 0

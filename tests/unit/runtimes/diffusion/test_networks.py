@@ -68,13 +68,9 @@ def test_a_timestep_alone_is_not_rounded_in_a_network_of_fewer_bits(draw, given)
     assert taken[0].dtype == given
 
 
-# As declared
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64])
 def test_whole_timesteps_of_any_dtype_become_int32(dtype):
     made = as_declared(TIMESTEP, torch.tensor([981], dtype=dtype), "unet")
-
     assert made.dtype == np.int32
     assert made.tolist() == [981]
 
@@ -83,7 +79,6 @@ def test_whole_timesteps_of_any_dtype_become_int32(dtype):
 def test_a_timestep_that_int32_does_not_hold_is_refused_with_the_way_out(value):
     with pytest.raises(StageError) as caught:
         as_declared(TIMESTEP, torch.tensor([value]), "unet")
-
     said = str(caught.value)
     assert caught.value.outcome is Outcome.DTYPE
     assert f"takes 'timestep' as int32, and the scheduler gives {value:g}" in said
@@ -102,37 +97,28 @@ def test_a_timestep_that_int32_does_not_hold_is_refused_with_the_way_out(value):
 )
 def test_values_that_a_network_does_not_take_are_refused(draw, given):
     spec = TensorSpec(name="x", shape=("batch",), draw=draw)
-
     with pytest.raises(StageError, match=r"net: input 'x' holds values from"):
         as_declared(spec, torch.tensor(given), "net")
 
 
 def test_what_is_not_finite_is_left_to_be_judged():
     spec = TensorSpec(name="x", shape=("batch",), draw="image")
-
     assert np.isnan(as_declared(spec, torch.tensor([0.5, np.nan]), "net")).any()
 
 
 def test_a_runtime_gets_what_its_file_takes_in_one_piece():
     value = torch.tensor([[0.1, 0.2], [0.3, 0.4]], dtype=torch.float64).T
-
     made = as_declared(SAMPLE, value, "unet")
-
     assert made.flags.c_contiguous
     assert made.dtype == np.float32
     np.testing.assert_array_equal(made, value.numpy().astype(np.float32))
 
 
-# Remembered
-
-
 def test_the_same_bits_are_asked_once():
     network = Doubling()
     remembered = Remembered(network)
-
     first, second = remembered(numbers(1, 2)), remembered(numbers(1, 2))
     remembered(numbers(1, 3))
-
     assert network.asked == 2
     assert first["y"].tolist() == second["y"].tolist() == [2, 4]
 
@@ -153,7 +139,6 @@ def test_what_is_measured_always_runs():
 
 def test_an_answer_may_be_changed_without_changing_the_memory():
     remembered = Remembered(Doubling())
-
     for _ in range(3):
         answer = remembered(numbers(1))
         assert answer["y"].tolist() == [2]
@@ -181,23 +166,16 @@ def test_an_answer_that_is_kept_already_takes_no_more_room():
     for value in (1, 1, 2):
         remembered(numbers(value))
     remembered.always_runs = False
-
     remembered(numbers(2))
-
     assert network.asked == 3
 
 
 def test_what_was_learned_is_not_asked():
     network = Doubling()
     remembered = Remembered(network)
-
     remembered.learn(fingerprint(numbers(1)), {"y": torch.tensor([7.0])})
-
     assert remembered(numbers(1))["y"].tolist() == [7]
     assert network.asked == 0
-
-
-# Fingerprints
 
 
 @pytest.mark.parametrize(
@@ -219,14 +197,10 @@ def test_inputs_that_differ_have_other_fingerprints(other):
 def test_the_order_of_names_and_the_layout_do_not_matter():
     one, two = torch.zeros(2), torch.arange(6.0).reshape(2, 3)
     turned = two.T.contiguous().T
-
     assert not turned.is_contiguous()
     seen = fingerprint({"a": one, "b": two})
     assert seen == fingerprint({"b": turned, "a": one})
     assert seen != fingerprint({"a": two, "b": one}), "exchanged"
-
-
-# Residents
 
 
 class Memory:
@@ -268,16 +242,13 @@ def test_as_many_go_as_must(monkeypatch):
     memory, residents = Memory(monkeypatch, 12), Residents()
     for name in ("one", "two", "three"):
         residents.use(*memory.load(name, 2))
-
     residents.use(*memory.load("large", 8))
-
     assert memory.closed == ["one", "two"]
 
 
 def test_what_needs_more_than_there_is_is_loaded_alone(monkeypatch):
     memory, residents = Memory(monkeypatch, 4), Residents()
     residents.use(*memory.load("one", 1))
-
     assert residents.use(*memory.load("huge", 100)) == "huge as loaded"
     assert memory.closed == ["one"]
 
@@ -287,9 +258,7 @@ def test_a_limit_counts_what_this_process_has_taken_already(monkeypatch):
     memory, residents = Memory(monkeypatch, 64), Residents(taken_gib + 4)
     residents.use(*memory.load("small", 1))
     assert memory.closed == []
-
     residents.use(*memory.load("large", 3))  # and 2 GiB to work with
-
     assert memory.closed == ["small"], "64 GiB are free, and 4 of them allowed"
 
 
@@ -297,15 +266,10 @@ def test_closing_lets_go_of_everything_once(monkeypatch):
     memory, residents = Memory(monkeypatch, 64), Residents()
     for name in ("one", "two"):
         residents.use(*memory.load(name, 2))
-
     residents.close()
     residents.close()
-
     assert memory.closed == ["one", "two"]
     assert memory.left == 64 * GIB
-
-
-# PyTorch
 
 
 @pytest.fixture(scope="module")
@@ -317,9 +281,7 @@ def latents():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_network_is_the_recipes_own_module(latents, dtype):
     network = TorchNetwork(DECODER, Residents(), Device(), dtype)
-
     made = network({"latent_sample": latents, "unasked": latents})
-
     with torch.no_grad():
         expected = vae_decoder.build(DECODER).to(dtype)(latents.to(dtype))
     assert list(made) == ["sample"]
@@ -345,9 +307,7 @@ def test_double_precision_is_closer_to_itself_than_single(latents):
 def test_whole_numbers_stay_whole_in_double_precision():
     text = describe("text_encoder", "text_encoder", Source(path=DIGITS), {})
     network = TorchNetwork(text, Residents(), Device(), torch.float64)
-
     made = network({"input_ids": torch.full((1, 77), 596)})
-
     assert list(made) == ["last_hidden_state", "pooler_output"]
     assert made["last_hidden_state"].dtype == torch.float64
 

@@ -47,7 +47,6 @@ def test_noise_is_drawn_in_the_order_in_which_it_is_stored(ddim):
     with stored_noise(NOISE, ddim):
         for expected in NOISE:
             assert torch.equal(drawn(), torch.from_numpy(expected))
-
     assert scheduling_ddim.randn_tensor is randn_tensor
 
 
@@ -64,7 +63,6 @@ def test_who_changes_what_was_drawn_changes_nothing_stored(ddim):
     stored = NOISE.copy()
     with stored_noise(stored, ddim):
         drawn().zero_()
-
     np.testing.assert_array_equal(stored, NOISE)
 
 
@@ -72,7 +70,6 @@ def test_who_changes_what_was_drawn_changes_nothing_stored(ddim):
 def test_another_dtype_is_cast_and_not_drawn_anew(ddim, dtype):
     with stored_noise(NOISE, ddim):
         made = drawn(dtype=dtype)
-
     assert made.dtype == dtype
     assert torch.equal(made, torch.from_numpy(NOISE[0]).to(dtype))
 
@@ -84,15 +81,12 @@ def test_another_dtype_is_cast_and_not_drawn_anew(ddim, dtype):
         (3, (2, *SHAPE[1:]), r"shape \(2, 4, 2, 2\), and stored is \(1, 4, 2, 2\)"),
     ],
 )
-def test_other_noise_than_is_stored_is_refused_and_modules_are_as_before(
-    ddim, stored, shape, said
-):
+def test_other_noise_is_refused_and_modules_are_as_before(ddim, stored, shape, said):
     with (
         stored_noise(NOISE[:stored], ddim),
         pytest.raises(StageError, match=said) as refused,
     ):
         scheduling_ddim.randn_tensor(shape)
-
     assert refused.value.outcome is Outcome.RUN
     assert scheduling_ddim.randn_tensor is randn_tensor
 
@@ -100,11 +94,9 @@ def test_other_noise_than_is_stored_is_refused_and_modules_are_as_before(
 def test_everybodys_module_draws_from_one_store(ddim):
     pipe = StableDiffusionPipeline.__new__(StableDiffusionPipeline)
     module = sys.modules[StableDiffusionPipeline.__module__]
-
     with stored_noise(NOISE, pipe, ddim):
         first = module.randn_tensor(SHAPE)
         second = drawn()
-
     assert torch.equal(first, torch.from_numpy(NOISE[0]))
     assert torch.equal(second, torch.from_numpy(NOISE[1]))
 
@@ -112,7 +104,6 @@ def test_everybodys_module_draws_from_one_store(ddim):
 def test_ddim_takes_its_noise_from_the_store_step_by_step(ddim):
     one, again = run(ddim, NOISE, 0.7), run(ddim, NOISE, 0.7)
     other = run(ddim, np.concatenate([NOISE[:2], -NOISE[2:]]), 0.7)
-
     assert all(map(torch.equal, one, again))
     assert [torch.equal(a, b) for a, b in zip(one, other, strict=True)] == [
         True,

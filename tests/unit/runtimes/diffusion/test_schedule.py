@@ -57,13 +57,9 @@ def tensors(seed, count):
     return [torch.from_numpy(rng.standard_normal(SHAPE)).float() for _ in range(count)]
 
 
-# Made
-
-
 @pytest.mark.parametrize("name", ["", *SCHEDULERS])
 def test_every_scheduler_is_made_from_the_checkpoints_own_configuration(name):
     made = make(name)
-
     assert type(made).__name__ == SCHEDULERS[name or "ddim"]
     assert made.config.beta_schedule == "scaled_linear"
     assert (made.config.beta_start, made.config.beta_end) == (0.00085, 0.012)
@@ -73,7 +69,6 @@ def test_every_scheduler_is_made_from_the_checkpoints_own_configuration(name):
 
 def test_options_replace_the_checkpoints():
     made = make("euler", timestep_spacing="trailing", steps_offset=0)
-
     assert (made.config.timestep_spacing, made.config.steps_offset) == ("trailing", 0)
     assert made.config.beta_start == 0.00085
 
@@ -86,19 +81,14 @@ def test_an_option_that_the_scheduler_does_not_have_is_refused():
 @pytest.mark.parametrize("name", ["", "ddim", "euler"])
 def test_without_a_configuration_it_is_stable_diffusions(tmp_path, name):
     made = make_scheduler(Source(path=tmp_path, seed=0), Sampling(scheduler=name))
-
     assert type(made).__name__ == SCHEDULERS[name or "ddim"]
     assert (made.config.beta_start, made.config.beta_end) == (0.00085, 0.012)
     assert made.config.beta_schedule == "scaled_linear"
 
 
-# Compared
-
-
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_equal_settings_make_equal_schedules(name):
     made = schedule(name)
-
     assert {"timesteps", "alphas_cumprod", "init_noise_sigma"} <= set(made)
     assert ("sigmas" in made) == hasattr(make(name), "sigmas")
     assert all(array.dtype == np.float64 for array in made.values())
@@ -109,17 +99,13 @@ def test_equal_settings_make_equal_schedules(name):
 def test_a_schedule_leaves_the_pipelines_scheduler_as_it_was():
     scheduler = make("dpm++")
     scheduler.set_timesteps(3)
-
     schedule_of(pipe(scheduler), pipe(scheduler))
-
     assert len(scheduler.timesteps) == 3
 
 
 def test_another_offset_is_said_in_timesteps_and_in_settings():
     one, two = make("ddim"), make("ddim", steps_offset=0)
-
     gap = schedule_gap(schedule("ddim"), schedule("ddim", steps_offset=0))
-
     # 1000 timesteps in 6 steps of 166, from the last.
     assert gap == "timesteps [830, 664, 498, 332, …], expected [831, 665, 499, 333, …]"
     assert config_gap(one.config, two.config) == "steps_offset is 0, expected 1"
@@ -152,7 +138,6 @@ def test_every_bit_of_a_schedule_counts(name, one, two, said):
 
 def test_another_number_of_timesteps_is_counted():
     gap = schedule_gap(schedule("ddim"), schedule("heun"))
-
     assert gap.startswith("11 timesteps, expected 6: [831, 665, 665, 499, …], [831,")
 
 
@@ -160,7 +145,6 @@ def test_an_array_that_one_side_lacks_is_named():
     ddim, other = schedule("ddim"), schedule("euler")
     del other["alphas_cumprod"]
     other["timesteps"] = ddim["timesteps"]
-
     assert schedule_gap(ddim, other) == "alphas_cumprod is missing"
     other["alphas_cumprod"] = ddim["alphas_cumprod"]
     other["init_noise_sigma"] = ddim["init_noise_sigma"]
@@ -169,11 +153,7 @@ def test_an_array_that_one_side_lacks_is_named():
 
 def test_settings_that_one_scheduler_lacks_do_not_differ():
     ddim, euler = make("ddim").config, make("euler", prediction_type="sample").config
-
     assert config_gap(ddim, euler) == "prediction_type is sample, expected epsilon"
-
-
-# Handed over
 
 
 def run(name, predictions, start, between=lambda *_: None):

@@ -37,9 +37,7 @@ def same(one, two):
 def test_a_memory_comes_back_as_it_was(tmp_path):
     arrays = {"latents": np.zeros(3)}
     save_states([STATE, {}], arrays, tmp_path)
-
     first, second = load_states(arrays, tmp_path)
-
     assert first.keys() == STATE.keys()
     assert [name for name in STATE if not same(STATE[name], first[name])] == []
     assert second == {}
@@ -58,7 +56,6 @@ def test_a_memory_comes_back_as_it_was(tmp_path):
 )
 def test_a_damaged_memory_is_a_clause(tmp_path, content):
     (tmp_path / "states.msgpack").write_bytes(content)
-
     with pytest.raises(DamagedError):
         load_states({}, tmp_path)
 
@@ -67,6 +64,5 @@ def test_a_pickled_memory_is_not_read(tmp_path):
     """It was, until a shared store could bring one."""
     np.savez(tmp_path / "reference.npz", latents=np.zeros(1))
     torch.save([], tmp_path / "states.pt")
-
     with pytest.raises(StoreError, match="no readable drawing"):
         load_reference(tmp_path, {"settings": {}, "seen": []})

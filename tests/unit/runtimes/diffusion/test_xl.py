@@ -92,8 +92,7 @@ def real(plan, inputs):
         diffusers.AutoencoderKL.load_config(plan.source.path / "vae")
     )
     # Built apart, as the decoder's component has no encoder.
-    decoder = own(plan, "vae_decoder")
-    vae.load_state_dict(decoder.state_dict(), strict=False)
+    vae.load_state_dict(own(plan, "vae_decoder").state_dict(), strict=False)
     pipe = cls(
         vae=vae.eval(),
         text_encoder=own(plan, "text_encoder"),
@@ -150,16 +149,13 @@ def test_a_negative_prompt_changes_the_picture():
     plan = pipeline()
     inputs = draw_inputs(replace(plan, negative_prompt="blurred"))
     without, _ = drawn(plan, draw_inputs(plan))
-
     assert (drawn(replace(plan, negative_prompt="blurred"), inputs)[0] != without).any()
 
 
 def test_each_encoder_is_heard_and_its_pooled_output_too():
     plan = pipeline(negative_prompt="blurred")
     _, networks = drawn(plan, draw_inputs(plan))
-
-    heard = {name: value.shape for name, value in conditions_of(networks).items()}
-    assert heard == {
+    assert {name: value.shape for name, value in conditions_of(networks).items()} == {
         "text_encoder.embeddings": (4, 77, 32),
         "text_encoder_2.embeddings_2": (4, 77, 48),
         "text_encoder_2.pooled_2": (4, 40),
@@ -207,9 +203,8 @@ def test_the_suite_has_a_chain_of_four_seats():
         chain.id: chain
         for chain in pipelines_of(load_suite(FIXTURES / "sdxl").pipeline_cases)
     }
-
     assert [role for role, _ in pipeline_cases["text2img/mnn/fp32"].roles] == [
-        *("text_encoder", "text_encoder_2", "unet", "vae_decoder"),
+        *("text_encoder", "text_encoder_2", "unet", "vae_decoder")
     ]
     assert "text2img/mixed/mnn-onnxruntime-mnn" in pipeline_cases
 
@@ -218,7 +213,6 @@ def test_a_kind_that_a_family_lacks_is_refused(tmp_path):
     path = suite_of(tmp_path, "sdxl", XL.path) / "parity.toml"
     text = path.read_text().replace("[pipeline.text2img]", "[pipeline.img2img]")
     path.write_text(text)
-
     with pytest.raises(
         SuiteError, match="'img2img' is not drawn with a StableDiffusionXL"
     ):
@@ -235,7 +229,6 @@ def suite_of(tmp_path, name, checkpoint, extra=""):
 
 def test_a_velocity_is_not_taken_for_noise(tmp_path):
     suite = suite_of(tmp_path, "sd3", FIXTURES / "sd3", 'scheduler = "ddim"\n')
-
     with pytest.raises(SuiteError, match=r"DDIM.* StableDiffusion3 .* a velocity"):
         load_suite(suite)
 
@@ -274,8 +267,6 @@ def test_tiles_are_the_size_that_the_configuration_says():
 
 def test_tiles_that_a_file_would_not_take_are_refused(tmp_path):
     path = suite_of(tmp_path, "sdxl", XL.path) / "parity.toml"
-    text = path.read_text().replace('"batch", "height", "width"]', '"batch"]')
-    path.write_text(text)
-
+    path.write_text(path.read_text().replace('"batch", "height", "width"]', '"batch"]'))
     with pytest.raises(SuiteError, match=r"give dynamic_axes = .*vae_decoder\]"):
         load_suite(tmp_path)

@@ -12,7 +12,6 @@ DIAMOND = {"d": ["b", "c"], "b": ["a"], "c": ["a"], "a": ["x"]}
 
 def test_a_cut_ends_at_the_nearest_known_values():
     loop = {"b": ["a"], "a": ["b", "x"]}  # of views
-
     assert nearest("d", DIAMOND, {"b", "x"}) == ("b", "x")
     assert nearest("d", DIAMOND, {"a", "b", "c", "x"}) == ("b", "c")
     assert nearest("x", DIAMOND, {"a"}) == ()

@@ -25,12 +25,7 @@ net (float[N, 4] rows, int64[N] kinds) => (float[N, 4] out, float[N] numbers)
 """
 
 
-SCOPES = {
-    "made": "/block/Mul",
-    "out": "/Add",
-    "sizes": "/Shape",
-    "numbers": "/Cast",
-}
+SCOPES = {"made": "/block/Mul", "out": "/Add", "sizes": "/Shape", "numbers": "/Cast"}
 
 
 @pytest.fixture
@@ -52,21 +47,18 @@ def values(path):
 
 def test_a_cast_to_what_it_is_belongs_to_whoever_made_the_value(saved):
     found = values(saved(onnx.TensorProto.FLOAT))
-
     assert found["passed"].repeats == "made"
     assert found["passed"].origin == "block"
 
 
 def test_a_cast_to_another_kind_is_a_value_of_its_own(saved):
     found = values(saved(onnx.TensorProto.FLOAT16))
-
     assert (found["passed"].repeats, found["passed"].origin) == ("", "norm")
     assert found["numbers"].repeats == ""
 
 
 def test_a_value_is_read_into_what_is_computed_from_it_and_not_into_its_sizes(saved):
     found = read_into(saved(onnx.TensorProto.FLOAT))
-
     assert found["made"] == ["passed"]
     assert sorted(found["passed"]) == ["out", "rectified"]
     assert "out" not in found

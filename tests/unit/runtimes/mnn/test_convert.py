@@ -92,9 +92,7 @@ def largest_error(job, folder):
     return np.abs(made - expected).max() / np.abs(expected).max()
 
 
-def test_every_variant_converts_and_is_as_near_and_as_small_as_its_weights(
-    tmp_path, source, job
-):
+def test_every_variant_is_as_near_and_as_small_as_its_weights(tmp_path, source, job):
     sizes, errors = {}, {}
     for kind, flags in FLAGS.items():
         (folder := tmp_path / kind).mkdir()
@@ -112,33 +110,25 @@ def test_every_variant_converts_and_is_as_near_and_as_small_as_its_weights(
     assert errors["fp32"] < errors["fp16-weights"] < errors["int8-weights"]
 
 
-def test_a_network_that_cannot_be_quantized_offline_leaves_no_file(
-    tmp_path, source, job
-):
+def test_a_network_that_is_not_quantized_leaves_no_file(tmp_path, source, job):
     lacking = [{"unknown": np.ones((1, 2), np.float32)}]
     error = failed(job, source, tmp_path, "int8-static", calibration=lacking)
-
     assert "MNN's offline quantization left no file" in str(error)
     assert not (tmp_path / MODEL).exists()
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "n" * 300, "a\0b", ".."])
-def test_a_name_that_can_name_no_file_is_refused_by_offline_quantization(
-    tmp_path, source, job, name
-):
+def test_offline_quantization_refuses_a_name_of_no_file(tmp_path, source, job, name):
     inside = tmp_path / "in" / "here"
     inside.mkdir(parents=True)
     given = [{name: np.ones((1, 2), np.float32)}]
-
     error = failed(job, source, inside, "int8-static", calibration=given)
-
     assert "can name none of its own" in str(error)
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
 def test_a_flag_given_last_wins(tmp_path, source, job):
     made = job(convert, source, tmp_path, "int8-weights", ("--weightQuantBits=4",))
-
     assert made["arguments"][-2:] == ["--weightQuantBits=8", "--weightQuantBits=4"]
     assert largest_error(job, tmp_path) > ALLOWED["int8-weights"]
 
@@ -162,12 +152,9 @@ def failed(job, *arguments, **keywords) -> StageError:
         ({"outputs": (*nets.BLOCKS.outputs, OTHER)}, "outputs"),
     ],
 )
-def test_other_inputs_or_outputs_than_promised_are_named(
-    tmp_path, source, job, change, side
-):
+def test_inputs_that_were_not_promised_are_named(tmp_path, source, job, change, side):
     promised = replace(nets.BLOCKS, **change)
     error = failed(job, source, tmp_path, component=promised)
-
     assert f"the converted file has the {side}" in str(error)
 
 
@@ -177,14 +164,11 @@ def test_a_source_that_is_no_model_leaves_no_file(tmp_path, source, job, out):
     shutil.copy(source.parent / PROBES, broken.parent)
     broken.write_bytes(source.read_bytes()[:500])
     error = failed(job, broken, out)
-
     assert str(error).startswith("blocks: ")
     assert error.log
 
 
-def test_an_operator_that_mnn_lacks_is_named_with_its_module(
-    tmp_path, source, job, out
-):
+def test_an_operator_mnn_lacks_is_named_with_its_module(tmp_path, source, job, out):
     given = tmp_path / "given"
     shutil.copytree(source.parent, given)
     model = onnx.load(given / ONNX)
@@ -217,9 +201,7 @@ LACKED = {
 @pytest.mark.parametrize("operator", LACKED)
 # torch's own, of both exporters.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-def test_the_way_around_an_operator_that_mnn_lacks_leads_around(
-    tmp_path, job, out, operator
-):
+def test_the_way_around_a_missing_operator_is_right(tmp_path, job, out, operator):
     module, said, around = LACKED[operator]
     shape = (2, 4, 3, 4)
     small = replace(
@@ -284,17 +266,13 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_form_of_an_operator_that_mnn_refuses_is_quoted_from_its_converter(
-    tmp_path, job, out, name
-):
+def test_a_form_that_mnn_refuses_is_quoted_from_its_converter(tmp_path, job, out, name):
     lines, said, not_said = REFUSED[name]
     graph = f"g (float[b, 6, 8] x) => (float[b, 6, 8] y) <float[8, 8] w = {{{ONES}}}>"
     text = f'<ir_version: 9, opset_import: ["" : 17]> {graph} {{ {lines} }}'
     path = tmp_path / ONNX
     onnx.save(onnx.parser.parse_model(text), path)
-
     error = str(failed(job, path, out, component=SMALL, probes=()))
-
     assert [words for words in said if words not in error] == []
     assert [words for words in not_said if words in error] == []
 
@@ -323,13 +301,12 @@ def test_a_finished_file_is_told_of_no_setting_of_an_export(tmp_path, job, out):
     assert 'attn_implementation="eager"' in error
 
 
-def test_a_converter_on_the_path_is_found_and_makes_what_the_wheels_does(
+def test_a_converter_on_the_path_is_as_the_wheels(
     source, job, out, program, monkeypatch
 ):
     monkeypatch.setenv("PATH", str(program.parent))
     found = native_converter(None)
     made = job(convert, source, out, native=found)
-
     assert found == made["converter"] == str(program)
     assert largest_error(job, out) < ALLOWED["fp32"]
     (other := program.parent / "by-the-wheel").mkdir()
@@ -350,14 +327,12 @@ weights.write_bytes(weights.read_bytes()[:-1])
 def test_a_converter_that_writes_too_few_weights_has_failed(source, job, out, program):
     program.write_text(CUTS_WEIGHTS, encoding="utf-8")
     error = failed(job, source, out, native=str(program))
-
     assert "wrote too few weights" in str(error)
     assert "and that file has" in str(error)
 
 
 def test_no_converter_on_the_path_is_no_error(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-
     assert native_converter(None) is None
 
 
@@ -374,13 +349,10 @@ def test_a_named_converter_may_be_in_the_home_or_here(monkeypatch, tmp_path, nam
     program.touch(mode=0o755)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-
     assert program.samefile(native_converter(named))
 
 
-def test_two_converters_at_once_write_what_one_alone_does_and_nothing_elsewhere(
-    tmp_path, source, monkeypatch
-):
+def test_two_converters_at_once_write_what_one_does(tmp_path, source, monkeypatch):
     # MNN's keeps weights in a file of a fixed name where it is started.
     (started := tmp_path / "started").mkdir()
     monkeypatch.chdir(started)

@@ -50,8 +50,7 @@ def export(part, folder, attention="eager", **changes):
         torch.tensor(array) for array in draw(part, sample(**TRACED)).values()
     )
     folder.mkdir()
-    network = nets.traced(module, part, settings, example, folder / "store")
-    export_onnx(network, folder)
+    export_onnx(nets.traced(module, part, settings, example, folder / "store"), folder)
     return folder / "model.onnx"
 
 
@@ -146,10 +145,8 @@ def test_every_task_reads_the_same_by_any_mask_of_a_text(task, batch, tokens, da
 def test_masked_sdpa_ends_in_a_sentence_with_a_way_out(tmp_path):
     part = describe("default", "default", write_encoder(tmp_path / "bert", "bert"))
     graph = export(part, tmp_path / "onnx", attention="sdpa")
-
     with pytest.raises(StageError, match="no operator IsNaN") as refused:
         converted(part, graph, tmp_path / "mnn")
-
     assert refused.value.outcome is Outcome.CONVERT
     assert "layer.0/attention" in str(refused.value), "where it comes from"
     assert 'attention = "eager" in [component.default]' in str(refused.value)

@@ -109,7 +109,6 @@ def file(tmp_path_factory, job):
 
 def test_an_operator_that_also_rectifies_is_known_by_what_it_makes(file):
     made = values_made(operators(file))
-
     assert made["conv"] == "rectified"
     assert made["sum"] == "rectified_sum"
     assert made["linear__matmul_converted"] == "rectified_linear"
@@ -117,17 +116,13 @@ def test_an_operator_that_also_rectifies_is_known_by_what_it_makes(file):
 
 def test_a_value_that_is_computed_inside_another_operator_is_not_in_the_file(file):
     found = {source_value(name) for name in values_in(file)}
-
     assert {"rectified", "rectified_sum", "rectified_linear", "silu"} <= found
     assert not {"conv", "sum"} & found
 
 
 @pytest.mark.parametrize("name", ["silu", "size", "root"])
-def test_an_operator_that_was_moved_before_a_change_of_layout_keeps_its_name(
-    file, name
-):
+def test_an_operator_moved_before_a_change_of_layout_keeps_its_name(file, name):
     found = {one.name: one for one in operators(file)}
-
     assert found[name].makes != (name,)
     assert name not in values_made(found.values())
 
@@ -171,7 +166,6 @@ def test_the_file_is_read_as_mnn_reads_it(file, tmp_path):
 def test_what_is_no_such_file_is_said(tmp_path, text):
     path = tmp_path / "model.mnn"
     path.write_bytes(text)
-
     with pytest.raises(ValueError, match=r"model\.mnn cannot be read as an \.mnn file"):
         operators(path)
 

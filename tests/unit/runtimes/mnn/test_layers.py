@@ -82,9 +82,7 @@ def test_the_rounding_is_bit_equal_to_what_the_converter_stores(deployed, bits):
     exact, model = deployed["exact"], deployed[bits]
     for before, after in zip(stored(exact), stored(model), strict=True):
         found = integers_of(float_weights(exact, before), bits)
-
         values, least, scale = read_back(model, after)
-
         assert after.bits == bits
         np.testing.assert_array_equal(found.values, values)
         np.testing.assert_array_equal(found.least, least)
@@ -94,13 +92,11 @@ def test_the_rounding_is_bit_equal_to_what_the_converter_stores(deployed, bits):
 @pytest.mark.parametrize("bits", BITS)
 def test_the_size_of_a_layer_is_known_before_it_is_converted(deployed, bits):
     known = [stored_bytes(layer, bits) for layer in stored(deployed["exact"])]
-
     assert known == [layer.stored_bytes for layer in stored(deployed[bits])]
 
 
 def test_each_layer_gets_the_bits_of_the_plan(deployed):
     mixture, model = deployed["mixture"]
-
     assert {layer.name: layer.bits for layer in stored(model)} == mixture
     assert len({*mixture.values()}) == len(BITS)
 
@@ -112,15 +108,12 @@ def test_the_bits_of_a_built_in_variant_are_read_from_its_file(deployed, name, b
 
 def test_a_channel_of_equal_weights_keeps_its_value():
     weights = np.array([[0.5, 0.5], [-1.0, 1.0]], np.float32)
-
     np.testing.assert_array_equal(rounded(weights, 4)[0], weights[0])
 
 
 def test_rounding_moves_no_weight_by_more_than_half_a_step():
     weights = np.random.default_rng(0).normal(size=(8, 3, 3, 3)).astype(np.float32)
-
     error = np.abs(rounded(weights, 4) - weights).reshape(8, -1).max(axis=1)
-
     assert (error <= 0.5001 * integers_of(weights, 4).scale).all()
 
 

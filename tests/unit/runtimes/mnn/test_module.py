@@ -119,9 +119,7 @@ def files(tmp_path_factory, job):
 def test_a_module_runs_what_a_session_cannot_and_is_onnx_runtimes(files, job, name):
     model = model_of(name)
     every = [feeds_of(model, seed) for seed in (3, 1, 4, 3)]
-
     made, _, _, ran = job(in_mnn, files[name], every, Device(threads=1), {})
-
     for feeds, one in zip(every, made, strict=True):
         np.testing.assert_allclose(one, in_onnxruntime(model, feeds), atol=2e-6)
     assert dict(ran.detail)["api"] == "module"
@@ -145,7 +143,6 @@ def test_values_of_a_module_are_those_of_their_names(files, job, name):
 @pytest.mark.parametrize("name", GRAPHS)
 def test_an_app_with_a_session_cannot_run_it_and_the_way_out_is_named(files, job, name):
     feeds = feeds_of(model_of(name), 3)
-
     with pytest.raises(StageError, match='`api = "module"` under') as caught:
         job(in_mnn, files[name], [feeds], Device(api="session"), {})
     assert caught.value.outcome in {Outcome.RUN, Outcome.LOAD}
@@ -179,16 +176,13 @@ def test_a_module_gives_a_sessions_bits_and_its_layers(job, mnn_file, blocks_fil
 def test_a_name_that_the_graph_lacks_takes_no_other_value_away(job, files):
     model = model_of(BRANCH)
     sizes = {"to": 32, "q": 32, "eo": 32}  # two of them are inside the branches
-
     _, _, seen, _ = job(in_mnn, files[BRANCH], [feeds_of(model, 3)], Device(), sizes)
-
     assert set(seen) == {"q"}
 
 
 @pytest.mark.parametrize("api", ["", "session", "module"])
 def test_a_float_for_an_input_of_integers_is_refused(job, files, api):
     feeds = {**feeds_of(model_of(BRANCH), 3), "k": np.array([3.0], np.float32)}
-
     with pytest.raises(StageError, match="input 'k' has integers") as caught:
         job(in_mnn, files[BRANCH], [feeds], Device(api=api), {})
     assert caught.value.outcome is Outcome.DTYPE
@@ -198,14 +192,12 @@ def test_a_float_for_an_input_of_integers_is_refused(job, files, api):
 def test_too_few_inputs_are_refused(job, files, api):
     feeds = feeds_of(model_of(BRANCH), 3)
     del feeds["k"]
-
     with pytest.raises(StageError, match="missing \\['k'\\]"):
         job(in_mnn, files[BRANCH], [feeds], Device(api=api), {})
 
 
 def test_a_size_that_neither_api_takes_is_said_with_the_sessions_words(job, files):
     feeds = {"x": np.ones((2, 5), np.float32), "k": np.array([3])}
-
     with pytest.raises(StageError, match="its shapes could not be computed") as caught:
         job(in_mnn, files[BRANCH], [feeds], Device(), {})
     assert caught.value.outcome is Outcome.RUN
@@ -221,7 +213,6 @@ def bundle(api):
 
 def test_a_bundle_may_say_which_api_opens_a_file():
     found = bundle_of(bundle({"api": "module"}), runtime("mnn"))
-
     assert found.calls[0].said.api == "module"
 
 

@@ -39,7 +39,6 @@ def run(path, feeds, device=DEVICE, outputs=OUTPUTS):
 def watch(path, feeds):
     """The outputs unwatched, watched, and unwatched again; and what was seen."""
     seen = nets.Seen()
-
     with open_session(path) as session:
         before = session.run(feeds)
         watched = session.watch(feeds, Every(), seen.keep)
@@ -83,7 +82,6 @@ def equal(one, two):
 
 def test_outputs_are_those_of_pytorch(model, feeds, job):
     made, ran = job(run, model, feeds)
-
     assert list(made) == OUTPUTS
     for name, value in expected(feeds).items():
         assert made[name].dtype == np.float32
@@ -100,7 +98,6 @@ def test_outputs_are_those_of_pytorch(model, feeds, job):
 )
 def test_a_session_keeps_nothing_of_the_inputs_before(model, feeds, job, other):
     first, between, again = job(there_and_back, model, feeds, other)
-
     assert not np.array_equal(first["map"], between["map"])
     assert equal(first, again)
     assert equal(first, job(run, model, feeds)[0])
@@ -112,7 +109,6 @@ def test_a_session_keeps_nothing_of_the_inputs_before(model, feeds, job, other):
 
 def test_watching_changes_nothing(model, feeds, job):
     before, watched, after, seen = job(watch, model, feeds)
-
     assert equal(before, watched)
     assert equal(before, after)
     assert len(seen) > 20
@@ -175,7 +171,6 @@ REFUSED = {
 def test_what_mnn_cannot_run_is_a_sentence(model, feeds, job, what):
     (change, device, outputs), (outcome, words) = REFUSED[what]
     change(feeds)
-
     with pytest.raises(StageError) as caught:
         job(run, model, feeds, device, outputs)
     assert caught.value.outcome is outcome
@@ -184,7 +179,6 @@ def test_what_mnn_cannot_run_is_a_sentence(model, feeds, job, what):
 
 def test_another_number_of_channels_is_no_result(model, feeds, job):
     feeds["image"] = np.repeat(feeds["image"], 2, axis=1)
-
     with pytest.raises(StageError) as caught:
         job(run, model, feeds)
     assert caught.value.outcome in {Outcome.RUN, Outcome.CRASHED, Outcome.SHAPE}
@@ -193,7 +187,6 @@ def test_another_number_of_channels_is_no_result(model, feeds, job):
 @pytest.mark.parametrize("name", ["winograd_memory_level", "3"])
 def test_a_hint_is_given_by_name_or_number(model, feeds, job, name):
     made, ran = job(run, model, feeds, Device(threads=1, hints=((name, 0),)))
-
     assert dict(ran.detail)[f"hint {name}"] == "0"
     np.testing.assert_allclose(made["map"], expected(feeds)["map"], atol=1e-4)
 
@@ -202,7 +195,6 @@ def test_a_hint_is_given_by_name_or_number(model, feeds, job, name):
 def test_a_truncated_file_is_refused(model, feeds, job, tmp_path, kept_bytes):
     short = tmp_path / "model.mnn"
     short.write_bytes(Path(model).read_bytes()[:kept_bytes])
-
     with pytest.raises(StageError, match=r"refuses model\.mnn: it is trunc") as caught:
         job(run, short, feeds)
     assert caught.value.outcome is Outcome.LOAD
@@ -210,7 +202,6 @@ def test_a_truncated_file_is_refused(model, feeds, job, tmp_path, kept_bytes):
 
 def test_a_version_that_is_too_old_for_a_file_names_the_one_that_made_it(model):
     error = refused(Path(model), RuntimeError("invalid"), "3.0.0")
-
     assert error.outcome is Outcome.LOAD
     assert "MNN 3.0.0 cannot read model.mnn, which the converter of MNN" in str(error)
     assert f"{MNN.version()} made" in str(error)
@@ -231,15 +222,11 @@ def isolated(path, feeds, shapes):
     return {name: own[name] for name in given}, again
 
 
-def test_given_its_own_values_each_cut_makes_them_again(
-    model, blocks_files, feeds, job
-):
+def test_each_cut_makes_its_own_values_again(model, blocks_files, feeds, job):
     # The exported graph's shapes: MNN keeps some values in another one inside.
     values = nets.whole_graph(blocks_files["dynamo"] / MODEL, feeds)
     shapes = {name: value.shape for name, value in values.items()}
-
     own, again = job(isolated, model, feeds, shapes)
-
     assert len(again) >= 15
     for name, value in again.items():
         np.testing.assert_array_equal(value.reshape(own[name].shape), own[name])
@@ -248,7 +235,6 @@ def test_given_its_own_values_each_cut_makes_them_again(
 def test_each_layer_takes_some_time_and_the_run_is_as_deployed(job, model, feeds):
     spent, clocked = job(clock, model, feeds)
     expected, _ = job(run, model, feeds)
-
     took = {one.name: one.took_s for one in spent}
     assert all(took[layer.name] > 0 for layer in stored(model))
     for name, value in expected.items():

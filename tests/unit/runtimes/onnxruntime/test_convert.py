@@ -52,14 +52,13 @@ def weight_types(folder):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_variant_keeps_names_and_types_of_inputs_and_outputs(tmp_path, source, kind):
     transform_onnx(source, kind, tmp_path, (), CALIBRATION)
-
     assert {path.name for path in tmp_path.iterdir()} == {MODEL}
     check(source, tmp_path / MODEL, kind)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("exporter", EXPORTERS)
-def test_weights_beside_a_graph_are_read_and_written_where_one_message_is_too_small(
+def test_weights_beside_a_graph_are_read_and_written(
     tmp_path, monkeypatch, kind, exporter
 ):
     given, small, large = (tmp_path / name for name in ("given", "small", "large"))
@@ -83,7 +82,6 @@ def test_weights_beside_a_graph_are_read_and_written_where_one_message_is_too_sm
 
 def test_half_precision_is_in_the_file(tmp_path, source):
     transform_onnx(source, "fp16", tmp_path)
-
     assert weight_types(tmp_path) == {onnx.TensorProto.FLOAT16}
 
 
@@ -91,7 +89,6 @@ def test_products_have_integer_weights_and_convolutions_do_not(tmp_path, source)
     transform_onnx(source, "int8-weights", tmp_path)
     graph = onnx.load(tmp_path / MODEL).graph
     ops = [node.op_type for node in graph.node]
-
     assert ops.count("MatMulInteger") >= 6
     assert ops.count("Conv") == 2
     assert onnx.TensorProto.INT8 in weight_types(tmp_path)
@@ -115,7 +112,6 @@ def test_static_scales_follow_the_inputs_of_the_calibration(tmp_path, source):
     large = {n: v * 8 if v.dtype.kind == "f" else v for n, v in small.items()}
     one = scales(source, tmp_path / "one", small)
     two = scales(source, tmp_path / "two", large)
-
     assert two["image_scale"] == pytest.approx(8 * one["image_scale"])
     assert two["conv_in.weight_scale"] == one["conv_in.weight_scale"]
 
@@ -171,18 +167,15 @@ def test_a_gemm_that_a_flag_keeps_is_not_quantized(tmp_path):
     """The tool makes a MatMul of another name of it before it leaves nodes out."""
     out = tmp_path / "out"
     out.mkdir()
-
     transform_onnx(
         gemms(tmp_path / "given", named=True), "int8-weights", out, ("--keep=y",)
     )
-
     types = [node.op_type for node in onnx.load(out / MODEL).graph.node]
     assert (types.count("MatMul"), types.count("MatMulInteger")) == (1, 1)
 
 
 def test_a_node_without_a_name_cannot_be_kept_alone(tmp_path):
     model = gemms(tmp_path / "given", named=False)
-
     with pytest.raises(StageError, match="makes 'y' has no name of its own"):
         transform_onnx(model, "int8-weights", tmp_path, ("--keep=y",))
     # All of them can be.

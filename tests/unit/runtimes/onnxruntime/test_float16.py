@@ -54,9 +54,7 @@ def halved(model, folder, kept, *, beside):
 
 
 @pytest.mark.parametrize("kept", [(), ("node_z",), ("node_y", "node_g")])
-def test_weights_beside_a_graph_become_what_the_tool_makes_of_inner_ones(
-    tmp_path, inline, kept
-):
+def test_weights_beside_a_graph_become_what_inner_ones_do(tmp_path, inline, kept):
     within = halved(inline, tmp_path / "within", kept, beside=False)
     beside = halved(inline, tmp_path / "beside", kept, beside=True)
 

@@ -63,7 +63,6 @@ def test_the_rounding_is_bit_equal_to_what_the_tool_stores(exact, tmp_path):
     for layer in products(exact):
         name = layer.weights.name
         values, scale = integers_of(float_weights(exact, layer), 8)
-
         np.testing.assert_array_equal(values.T, found[f"{name}_quantized"])
         assert scale == found[f"{name}_scale"]
         assert found[f"{name}_zero_point"] == 0
@@ -74,7 +73,6 @@ def test_weights_in_float16_are_stored_as_they_are_foretold(exact, tmp_path):
     for layer in stored(exact):
         values = found[f"{layer.weights.name}_half"]
         values = values if layer.has_rows else values.T
-
         np.testing.assert_array_equal(values, in_half(float_weights(exact, layer)))
         assert layer.weights.name not in found
 
@@ -98,9 +96,7 @@ def test_the_size_of_a_layer_is_known_before_it_is_converted(exact, tmp_path, bi
 def test_layers_in_float32_and_float16_and_integers_share_a_file(exact, tmp_path):
     first, second, *others = products(exact)
     bits = all_in(exact, 8) | {first.name: 32, second.name: 16}
-
     names = {*converted(exact, tmp_path, bits)}
-
     assert {first.weights.name, f"{second.weights.name}_half"} <= names
     assert {f"{one.weights.name}_quantized" for one in others} <= names
 
@@ -108,9 +104,7 @@ def test_layers_in_float32_and_float16_and_integers_share_a_file(exact, tmp_path
 def test_a_layer_that_both_flags_name_stays_in_float32(exact, tmp_path):
     layer, *_ = stored(exact)
     flags = (f"{KEEP}{layer.name}", f"{HALVE}{layer.name}")
-
     transform_onnx(exact, "int8-weights", tmp_path, flags)
-
     tensors = onnx.load(tmp_path / MODEL).graph.initializer
     assert layer.weights.name in {one.name for one in tensors}
 
@@ -138,21 +132,17 @@ def test_inputs_are_rounded_bit_for_bit_as_the_runtime_does(shift):
 
 def test_a_weight_beyond_float16_becomes_its_largest_number():
     weights = np.array([1e6, -1e6, 1.0], np.float32)
-
     np.testing.assert_array_equal(rounded(weights, 16), [65504, -65504, 1])
 
 
 @pytest.mark.parametrize("function", [lambda x: rounded(x, 8), rounded_inputs])
 def test_zeros_stay_zeros(function):
     zeros = np.zeros((2, 3), np.float32)
-
     np.testing.assert_array_equal(function(zeros), zeros)
 
 
 @pytest.mark.parametrize("number", [16, 8])
-def test_the_deployed_file_computes_with_the_rounded_weights_and_inputs(
-    exact, tmp_path, number
-):
+def test_the_file_computes_with_rounded_weights_and_inputs(exact, tmp_path, number):
     bits = all_in(exact, number)
     converted(exact, tmp_path / "planned", bits)
 
@@ -192,9 +182,7 @@ def clocked(folder, bits, exact):
 
 
 @pytest.mark.parametrize("bits", [32, 8])
-def test_operators_that_have_or_serve_weights_belong_to_one_layer(
-    exact, tmp_path, bits
-):
+def test_operators_that_serve_weights_belong_to_one_layer(exact, tmp_path, bits):
     spent = clocked(tmp_path, all_in(exact, bits), exact)
 
     found = [spent_on(one, spent) for one in products(exact)]

@@ -53,19 +53,15 @@ def equal(one, two):
 def test_segments_give_the_bits_of_the_whole_graph(model, feeds, values):
     sizes = {name: value.nbytes for name, value in values.items()}
     seen = nets.Seen()
-
     with open_session(model, DEVICE, OUTPUTS) as session:
         made = session.watch(feeds, sizes, seen.keep)
-
     assert set(seen) == set(values)
     assert equal(seen, values)
     assert list(made) == OUTPUTS
     assert equal(made, {name: values[name] for name in OUTPUTS})
 
 
-def test_small_segments_carry_their_own_weights_only_and_a_large_one_is_whole(
-    model, feeds, values
-):
+def test_small_segments_have_their_weights_a_large_one_all(model, feeds, values):
     proto = onnx.load(model, load_external_data=False)
     sizes = {name: value.nbytes for name, value in values.items()}
     many = plan_segments(proto.graph, sizes, OUTPUTS, 4000)
@@ -118,7 +114,6 @@ def test_a_session_repeats_itself_after_watching_and_after_other_sizes(model, fe
 def test_what_ran_is_said(model):
     with open_session(model, Device(threads=1, tf32=True), OUTPUTS) as session:
         ran = session.ran
-
     assert (ran.backend, ran.version, ran.device) == (
         "onnxruntime",
         ort.__version__,
@@ -139,7 +134,6 @@ def test_what_ran_is_said(model):
 def test_another_provider_than_asked_is_a_failure(model, device, words):
     with pytest.raises(StageError) as caught:
         open_session(model, Device(device=device), OUTPUTS).__enter__()
-
     assert caught.value.outcome is Outcome.FELL_BACK
     for word in (*words, "CPUExecutionProvider"):
         assert word in str(caught.value)
@@ -153,7 +147,6 @@ def test_another_provider_than_asked_is_a_failure(model, device, words):
 def test_a_provider_that_does_not_start_says_why(model, device, capfd):
     with pytest.raises(StageError) as caught:
         open_session(model, Device(device=device), OUTPUTS).__enter__()
-
     assert caught.value.outcome is Outcome.FELL_BACK
     said = str(caught.value).partition("It says: ")[2]
     assert said
@@ -166,7 +159,6 @@ def test_only_nodes_of_floating_point_values_count_as_fallen_back(model):
     exact = exact_nodes(onnx.load(model, load_external_data=False))
     nodes = onnx.load(model, load_external_data=False).graph.node
     ops = {node.op_type for node in nodes if node.name in exact}
-
     assert "Shape" in ops
     assert ops.isdisjoint({"Conv", "MatMul", "Gemm", "Sigmoid"})
 
@@ -176,9 +168,7 @@ def test_more_nodes_on_the_cpu_than_allowed_are_counted_and_named():
     placed.add(4, [["size", "Shape"], ["last", "Softmax"]])
     placed.add(4, [["first", "Resize"], ["next", "Resize"]])
     device = Device(device="openvino", cpu_nodes=0.3)
-
     words = placed.too_many(device, "as deployed")
-
     assert "runs 3 of 8 nodes (2 Resize, 1 Softmax)" in words
     assert "`cpu_nodes = 0.38`" in words
     assert not placed.too_many(Device(device="openvino", cpu_nodes=0.38), "")
@@ -233,14 +223,11 @@ def isolated(path, feeds, given):
 @pytest.mark.parametrize("limit", [4000, 2**40], indirect=True)
 def test_given_its_own_values_each_operator_makes_them_again(model, feeds, values):
     seen = isolated(model, feeds, values)
-
     assert set(seen) == set(values)
     assert equal(seen, values)
 
 
-def test_only_an_operator_that_is_wrong_differs_when_its_inputs_are_right(
-    blocks_files, feeds, tmp_path
-):
+def test_of_right_inputs_only_a_wrong_operator_differs(blocks_files, feeds, tmp_path):
     sound = blocks_files["dynamo"] / MODEL
     right = nets.whole_graph(sound, feeds)
     proto = onnx.load(sound)

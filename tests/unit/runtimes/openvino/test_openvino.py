@@ -51,9 +51,7 @@ def largest_error(one, two):
     return np.abs(one - two).max() / np.abs(two).max()
 
 
-def test_variants_are_as_near_and_as_small_as_their_weights(
-    source, feeds, expected, tmp_path
-):
+def test_variants_are_as_near_as_their_weights(source, feeds, expected, tmp_path):
     sizes = []
     for kind in RUNTIME.variants:
         (folder := tmp_path / kind).mkdir()
@@ -72,9 +70,7 @@ def test_variants_are_as_near_and_as_small_as_their_weights(
 
 
 @pytest.mark.parametrize("at_once", [1, 2**28])
-def test_layers_are_those_of_the_exported_graph(
-    model, feeds, expected, at_once, monkeypatch
-):
+def test_layers_are_those_of_the_graph(model, feeds, expected, at_once, monkeypatch):
     monkeypatch.setattr(module, "_AT_ONCE_BYTES", at_once)
     sizes = {name: value.nbytes for name, value in expected.items()}
     seen = nets.Seen()
@@ -135,7 +131,6 @@ def test_a_wrong_given_value_reaches_its_readers_alone(source, model, feeds, exp
 def test_what_really_ran_is_said(model):
     with open_session(model, DEVICE, OUTPUTS) as session:
         ran = session.ran
-
     assert (ran.backend, ran.device, ran.precision) == ("openvino", "cpu", "f32")
 
 
@@ -143,7 +138,6 @@ def test_what_really_ran_is_said(model):
 def test_a_truncated_file_is_refused(model, tmp_path, size):
     path = tmp_path / MODEL
     path.write_bytes(model.read_bytes()[:size])
-
     with pytest.raises(StageError, match="truncated") as caught:
         open_session(path, DEVICE, OUTPUTS)
     assert caught.value.outcome is Outcome.LOAD
@@ -156,9 +150,7 @@ def test_a_truncated_file_is_refused(model, tmp_path, size):
         ("npu", OUTPUTS, Outcome.FELL_BACK, "asked for npu"),
     ],
 )
-def test_an_output_or_a_device_that_is_not_there_is_named(
-    model, device, outputs, outcome, words
-):
+def test_an_output_or_device_absent_is_named(model, device, outputs, outcome, words):
     with pytest.raises(StageError, match=words) as caught:
         open_session(model, Device(device=device, precision="f32"), outputs)
     assert caught.value.outcome is outcome
@@ -179,7 +171,6 @@ def test_inputs_are_exactly_the_files(model):
 def test_what_cannot_be_converted_leaves_no_file(source, tmp_path, data, flags, words):
     (given := tmp_path / EXPORTED).write_bytes(data or source.read_bytes())
     (folder := tmp_path / "made").mkdir()
-
     with pytest.raises(StageError, match=words) as caught:
         converted(given, folder, "fp16", flags)
     assert caught.value.outcome is Outcome.CONVERT

@@ -53,7 +53,6 @@ def refused(module, component, folder, **settings) -> StageError:
 @pytest.mark.parametrize(("exporter", "opset"), OPSETS)
 def test_an_export_has_the_opset_that_was_asked(tmp_path, exporter, opset):
     nets.export(nets.Blocks(), nets.BLOCKS, tmp_path, exporter, opset)
-
     assert opset_of(tmp_path) == opset
     onnx.checker.check_model(str(tmp_path / MODEL), full_check=True)
     if opset < 23:  # newer than this onnxruntime may know
@@ -72,7 +71,6 @@ def test_an_opset_that_cannot_be_written_is_refused(tmp_path, exporter, opset, t
     error = refused(
         nets.Blocks(), nets.BLOCKS, tmp_path, exporter=exporter, opset=opset
     )
-
     assert error.outcome is Outcome.EXPORT
     assert f"cannot write opset {opset}" in str(error)
     assert f"takes {takes}" in str(error)
@@ -83,7 +81,6 @@ def test_an_opset_that_cannot_be_written_is_refused(tmp_path, exporter, opset, t
 def test_a_small_graph_is_one_file_with_the_promised_names(blocks_files, exporter):
     folder = blocks_files[exporter]
     graph = onnx.load(folder / MODEL).graph
-
     assert [value.name for value in graph.input] == ["image", "kind"]
     assert [value.name for value in graph.output] == ["map", "pooled"]
     assert {path.name for path in folder.iterdir()} == {MODEL, PROBES}
@@ -103,7 +100,6 @@ def test_a_small_graph_is_one_file_with_the_promised_names(blocks_files, exporte
 )
 def test_open_axes_take_other_sizes(blocks_files, exporter, changes):
     feeds = nets.feeds(nets.BLOCKS, **changes)
-
     check_outputs(nets.Blocks(), blocks_files[exporter], feeds)
 
 
@@ -112,7 +108,6 @@ def test_axes_that_are_not_open_are_fixed(tmp_path, exporter):
     nets.export(nets.Blocks(), nets.BLOCKS, tmp_path, exporter, dynamic=("batch",))
     graph = onnx.load(tmp_path / MODEL).graph
     image = graph.input[0].type.tensor_type.shape.dim
-
     assert image[0].dim_param
     assert [dim.dim_value for dim in image[1:]] == [4, 6, 10]
     check_outputs(nets.Blocks(), tmp_path, nets.feeds(nets.BLOCKS, batch=3))
@@ -143,7 +138,6 @@ def test_what_computes_is_found_in_the_graph(blocks_files, exporter):
     probes = load_probes(folder / PROBES)
     names = {n for node in onnx.load(folder / MODEL).graph.node for n in node.output}
     computing = [p for p in probes if p.kind is ValueKind.COMPUTE]
-
     assert [p.name for p in computing if p.onnx not in names] == []
     assert len(computing) > 8
     assert {"conv_in", "attention.to_out", "ff.1"} <= {p.module for p in computing}
@@ -191,11 +185,8 @@ NORMED = nets.component("normed", {"image": ("batch", 4, "height", "width")})
         pytest.param(Normed(), NORMED, id="folded-batch-normalisation"),
     ],
 )
-def test_weights_that_no_output_needs_as_they_are_may_go(
-    tmp_path, exporter, module, component
-):
+def test_weights_that_no_output_needs_may_go(tmp_path, exporter, module, component):
     nets.export(module, component, tmp_path, exporter)
-
     assert (tmp_path / MODEL).is_file()
 
 
@@ -228,9 +219,7 @@ class InPlace(nn.Module):
     ],
     ids=["unused", "folded", "in-place", "all-in-use"],
 )
-def test_the_weights_that_are_due_are_those_applied_on_the_way_to_an_output(
-    module, example, due
-):
+def test_the_weights_that_are_due_are_applied_for_an_output(module, example, due):
     assert weights_due(module, example) == due
 
 
@@ -250,9 +239,7 @@ def test_a_bias_that_is_gone_is_lost_unless_it_adds_nothing(scale, lost):
 
 @pytest.mark.parametrize("exporter", EXPORTERS)
 @pytest.mark.parametrize("external", [False, True])
-def test_a_weight_that_differs_in_one_bit_is_found(
-    tmp_path, blocks_files, exporter, external
-):
+def test_a_weight_of_another_bit_is_found(tmp_path, blocks_files, exporter, external):
     folder = blocks_files[exporter]
     if external:
         nets.export(nets.Blocks(), nets.BLOCKS, tmp_path, exporter, external_data=True)
@@ -272,7 +259,6 @@ def test_a_transposed_matrix_is_still_there(blocks_files):
     model = onnx_ir.load(blocks_files["torchscript"] / MODEL)
     weight = nets.Blocks().attention.to_q.weight.numpy()
     held = {v.const_value.tobytes() for v in model.graph.initializers.values()}
-
     assert weight.tobytes() not in held
     assert weight.T.tobytes() in held
 
@@ -281,7 +267,6 @@ def test_a_transposed_matrix_is_still_there(blocks_files):
 def test_a_lost_weight_fails_the_export(tmp_path, exporter, monkeypatch):
     monkeypatch.setattr(exporting, "lost_weights", lambda *_: ["used.weight", "b"])
     error = refused(Spare(), PLAIN, tmp_path, exporter=exporter)
-
     assert "2 weights of the module are not in the exported file" in str(error)
     assert "used.weight" in str(error)
 
@@ -333,7 +318,6 @@ class Unsupported(nn.Module):
 @pytest.mark.parametrize("exporter", EXPORTERS)
 def test_an_operator_without_a_translation_is_named_with_its_line(tmp_path, exporter):
     error = refused(Unsupported().eval(), PLAIN, tmp_path, exporter=exporter)
-
     assert "aten::linalg_eig" in str(error).replace("aten.", "aten::")
     assert "opset" not in str(error)
     assert "test_export.py:" in str(error)
@@ -356,7 +340,6 @@ def test_a_starred_input_is_one_argument_of_several_tensors(tmp_path):
 @pytest.mark.parametrize("exporter", EXPORTERS)
 def test_warnings_of_the_exporters_stay_inside(tmp_path, exporter, recwarn, capfd):
     nets.export(Spare(), PLAIN, tmp_path, exporter)
-
     assert [str(warning.message) for warning in recwarn] == []
     assert capfd.readouterr().err == ""
 

@@ -51,7 +51,6 @@ def test_few_elements_move_and_by_one_unit_in_the_last_place():
     value = torch.randn(120, 1000)
     moved = other_rounding(0)(value)
     steps = (moved.view(torch.int32) - value.view(torch.int32)).abs()
-
     assert steps.max() == 1
     assert steps.float().mean() == pytest.approx(1 / 12, rel=0.02)
 
@@ -73,9 +72,7 @@ def test_what_no_machine_rounds_stays(value):
 def test_a_value_keeps_its_layout():
     """A program may view a value in a way that its layout alone allows."""
     value = torch.randn(2, 8, 4, 4).contiguous(memory_format=torch.channels_last)
-
     moved = other_rounding(0)(value)
-
     assert moved.stride() == value.stride()
     assert not torch.equal(moved, value)
     assert moved.permute(0, 2, 3, 1).view(2, 16, 8).shape == (2, 16, 8)
@@ -86,7 +83,6 @@ def test_one_draw_of_three_elements_is_widened_by_what_chance_can_do():
     rng = np.random.default_rng(0)
     one, two = (rng.normal(size=(400_000, 3)) for _ in range(2))
     ratio = np.sqrt((one**2).mean(axis=1) / (two**2).mean(axis=1))
-
     assert (ratio > widening(3, 3)).mean() == pytest.approx(1e-4, rel=0.5)
     assert (ratio > 4).mean() > 0.02
 
@@ -94,7 +90,6 @@ def test_one_draw_of_three_elements_is_widened_by_what_chance_can_do():
 def test_draws_make_the_floor_of_few_elements_narrower():
     rng = np.random.default_rng(1)
     draws = [float(np.mean(rng.normal(size=3) ** 2)) for _ in range(1 + DRAWS)]
-
     assert floor_of(draws[:1], (), 3) / math.sqrt(draws[0]) > 20
     assert 1.5 < floor_of(draws[:1], draws[1:], 3) < 8
 
@@ -102,7 +97,6 @@ def test_draws_make_the_floor_of_few_elements_narrower():
 def test_elements_that_err_together_count_as_one():
     together = [0.1, 4.0, 0.2, 0.01, 2.5, 0.3, 1.0, 0.05, 3.0]
     alone = [1.0, 1.1, 0.9, 1.05, 0.95, 1.0, 1.02, 0.98, 1.0]
-
     mean = sum(together) / len(together)
     assert floor_of(together[:1], together[1:], 40) / math.sqrt(mean) > 3
     assert floor_of(alone[:1], alone[1:], 40) < 1.6
@@ -180,6 +174,5 @@ def test_a_cast_to_float16_is_part_of_the_noise(program_of, tmp_path):
     record_reference(module, program, TOKENS, ROWS, tmp_path, device="cpu")
     trace = open_trace(tmp_path)
     (output,) = [name for name in trace if name.startswith(OUTPUT)]
-
     # One unit in the last place of float16 is 2^-11 of a number at most.
     assert trace.floor_rms(output) > 2**-14 * np.abs(trace[output]).mean()

@@ -107,7 +107,6 @@ def test_a_value_is_what_its_operator_does(kinds, op, kind):
 
 def test_the_same_operator_on_the_same_value_is_a_duplicate(kinds):
     first, second = of(kinds[1], "exp")
-
     assert first.kind is ValueKind.COMPUTE
     assert second.kind is ValueKind.DUPLICATE
     assert second.onnx == first.name
@@ -115,7 +114,6 @@ def test_the_same_operator_on_the_same_value_is_a_duplicate(kinds):
 
 def test_halves_of_a_chunk_are_moves(kinds):
     halves = [probe for probe in kinds[1].probes if probe.op == "getitem"]
-
     assert [probe.kind for probe in halves] == [ValueKind.MOVE, ValueKind.MOVE]
 
 
@@ -159,20 +157,17 @@ def einsum(equation):
 )
 def test_an_operator_computes_only_where_it_changes_numbers(op, function, kind):
     (probe,) = of(exported(nets.Calling(function), torch.ones(2, 2, 2)), op)
-
     assert probe.kind is kind
 
 
 def test_a_cast_is_made_of_what_it_casts_and_not_of_its_pattern():
     (cast,) = of(exported(nets.Calling(exp_as(torch.int32)), torch.ones(2)), "type_as")
-
     assert cast.parents == ("exp",)
 
 
 def test_what_hangs_on_sizes_alone_is_constant():
     module = nets.Calling(lambda rows: rows + torch.arange(rows.shape[1]).float().sin())
     program = exported(module, torch.ones(2, 3))
-
     assert of(program, "sin")[0].kind is ValueKind.CONSTANT
     assert of(program, "add")[0].kind is ValueKind.COMPUTE
 
@@ -180,16 +175,13 @@ def test_what_hangs_on_sizes_alone_is_constant():
 def test_parents_are_the_nearest_computed_values_behind_views(kinds):
     (sigmoid,), (conv,) = of(kinds[1], "sigmoid"), of(kinds[1], "conv2d")
     gate = next(p for p in of(kinds[1], "mul") if sigmoid.name in p.parents)
-
     assert conv.parents == ()
     assert sigmoid.parents == (conv.name,)
     assert set(gate.parents) == {sigmoid.name, conv.name}
 
 
 def test_a_child_of_duplicates_has_the_twin_for_parent(kinds):
-    add = of(kinds[1], "add")[0]
-
-    assert add.parents == (of(kinds[1], "exp")[0].name,)
+    assert of(kinds[1], "add")[0].parents == (of(kinds[1], "exp")[0].name,)
 
 
 def test_positions_are_the_order_of_execution(kinds):
@@ -252,7 +244,6 @@ def test_a_graph_hands_over_the_values_that_hooks_see():
     by_graph, by_hook = {}, {}
     program.run(EXAMPLE, lambda name, value: by_graph.update({name: value.clone()}))
     by_module.run(EXAMPLE, lambda name, value: by_hook.update({name: value.clone()}))
-
     for probe in program.probes:
         if probe.op.startswith(("aten.conv2d", "aten.linear", "aten.group_norm")):
             assert torch.equal(by_graph[probe.name], by_hook[probe.module])
@@ -289,11 +280,9 @@ def test_a_double_run_is_in_double_and_leaves_every_weight_as_it_was(either, ima
 def test_a_graphs_weights_are_wide_one_at_a_time(image):
     module = Kinds()
     seen = set()
-
     exported(module, image).run(
         (image,), lambda *_: seen.add(module.conv.weight.dtype), double=True
     )
-
     assert seen == {torch.float32}
 
 
@@ -372,7 +361,6 @@ BETWEEN = {
 @pytest.mark.parametrize("change", BETWEEN.values(), ids=BETWEEN)
 def test_operators_between_two_modules_are_known(change):
     program = program_of_module(Attending(change), (torch.rand(4, 4),))
-
     o = {probe.name: probe for probe in program.probes}["o"]
     assert o.between
     assert o.parents[:1] == ("q",)
@@ -383,7 +371,6 @@ def test_operators_between_two_modules_are_known(change):
 )
 def test_between_two_modules_that_follow_each_other_stands_nothing(change):
     program = program_of_module(Attending(change), (torch.rand(4, 4),))
-
     assert [(p.name, p.between) for p in program.probes] == [
         *(("q", False), ("k", False), ("o", False))
     ]
@@ -392,7 +379,6 @@ def test_between_two_modules_that_follow_each_other_stands_nothing(change):
 def test_what_a_module_does_itself_does_not_stand_before_it():
     module = nn.Sequential(nn.Linear(4, 4), Attending(lambda q, k: q + k))
     program = program_of_module(module, (torch.rand(4, 4),))
-
     found = {probe.name: (probe.parents, probe.between) for probe in program.probes}
     assert found["1"] == (("0", "1.o"), False)
     assert found["1.o"] == (("1.q", "1.k"), True)
@@ -401,7 +387,6 @@ def test_what_a_module_does_itself_does_not_stand_before_it():
 def test_an_activation_in_place_computes():
     module = nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Identity())
     program = program_of_module(module.eval(), (torch.rand(2, 4),))
-
     assert [p.kind for p in program.probes] == [
         ValueKind.COMPUTE,
         ValueKind.COMPUTE,
@@ -436,15 +421,12 @@ def test_a_tuple_of_one_tensor_is_that_tensor():
     seen = {}
     program = program_of_module(module, (rows,))
     (out,) = program.run((rows,), lambda name, value: seen.update({name: value}))
-
     assert torch.equal(seen["single"], out)
 
 
 def test_no_hook_stays_behind():
     module, rows = Shared(), torch.rand(2, 4)
-    program = program_of_module(module, (rows,))
-    program.run((rows,), lambda *_: None)
-
+    program_of_module(module, (rows,)).run((rows,), lambda *_: None)
     assert not any(part._forward_hooks for part in module.modules())
 
 

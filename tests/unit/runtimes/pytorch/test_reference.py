@@ -35,10 +35,7 @@ class Counting(nn.Module):
         return rows * self.calls
 
 
-KINDS = {
-    "list": lambda: [torch.zeros(2, 8)],
-    "attribute": lambda: torch.zeros(2, 8),
-}
+KINDS = {"list": lambda: [torch.zeros(2, 8)], "attribute": lambda: torch.zeros(2, 8)}
 
 
 class Stream(nn.Module):
@@ -80,25 +77,20 @@ def test_what_a_module_changes_in_forward_is_named(way, inside):
     module = Stream(keep, kind)
     if inside:
         module, said = nn.Sequential(module), said.replace("'last", "'0.last")
-
     with pytest.raises(StageError, match=f"changes its {said} in forward") as caught:
         check_reference(module.eval(), ROWS, INPUTS)
-
     assert caught.value.outcome is Outcome.REFERENCE
     assert "make it an input and an output" in str(caught.value)
 
 
 def test_a_random_module_that_also_keeps_a_buffer_is_called_random():
     module = Stream(STREAMS["written"][0], noise=1.0).eval()
-
     with pytest.raises(StageError, match="rows is random"):
         check_reference(module, ROWS, INPUTS)
 
 
 def test_a_buffer_that_moves_no_output_is_no_fault():
-    module = Stream(lambda s, _: s.last.zero_().sub_(0.0))
-
-    check_reference(module.eval(), ROWS, INPUTS)
+    check_reference(Stream(lambda s, _: s.last.zero_().sub_(0.0)).eval(), ROWS, INPUTS)
 
 
 class Softmax(nn.Module):
@@ -150,10 +142,8 @@ def test_a_module_that_cannot_be_a_reference_is_refused(module, said):
 
 def test_a_sound_module_gives_its_outputs():
     module = nn.Linear(8, 8).eval()
-
     with torch.no_grad():
         (out,) = check_reference(module, ROWS, INPUTS)
-
         assert torch.equal(out, module(torch.from_numpy(INPUTS["rows"])))
 
 
@@ -173,7 +163,6 @@ def test_every_computed_value_is_recorded_with_its_noise(tmp_path, make):
     seen, trace, program = recorded(tmp_path, module, nets.BLOCKS, inputs, make)
     computed = [p.name for p in program.probes if p.kind is ValueKind.COMPUTE]
     seen_outputs = [OUTPUT + "map", OUTPUT + "pooled"]
-
     kept = [name for name in trace if name in {*computed, *seen_outputs}]
     assert kept == [*seen_outputs, *computed]
     assert seen == {"values": len(trace.places), "rewrite_max_abs": 0.0}
@@ -235,7 +224,6 @@ def test_masks_are_marked_and_do_not_drown_the_noise(tmp_path):
     _, trace, program = recorded(tmp_path, Softmax().eval(), ROWS, INPUTS)
     masks = {name for name in trace if trace.places[name].is_mask}
     ops = {p.op for p in program.probes if p.name in masks}
-
     assert "aten.add.Tensor" in ops
     assert "aten.softmax.int" not in ops
     assert OUTPUT + "out" not in masks
@@ -246,7 +234,6 @@ def test_masks_are_marked_and_do_not_drown_the_noise(tmp_path):
 def test_outputs_alone_are_recorded_when_layers_are_not_wanted(tmp_path):
     module, inputs = nets.Blocks(), nets.feeds(nets.BLOCKS)
     seen, trace, _ = recorded(tmp_path, module, nets.BLOCKS, inputs, wanted=())
-
     assert list(trace) == [OUTPUT + "map", OUTPUT + "pooled"]
     assert seen["values"] == 2
     assert trace.floor_rms(OUTPUT + "map") > 0
@@ -272,9 +259,7 @@ def test_a_weight_that_is_no_number_is_named_before_anything_runs(value):
     wrapper.network = nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 2))
     refuse_not_finite(ROWS, wrapper)
     wrapper.network[1].weight.data[0, 1] = value
-
     with pytest.raises(StageError, match=r"weight 1\.weight holds NaN or") as caught:
         refuse_not_finite(ROWS, wrapper)
-
     assert "(1 of 8 values). What PyTorch" in str(caught.value)
     assert caught.value.outcome is Outcome.REFERENCE
