@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final
 
 from harness.core.case import Component, ExportSettings, TensorSpec, symbol_of
-from harness.core.onnx_header import Port
+from harness.core.onnx_ports import Port
 
 FAINT = 1e-4
 """Smallest effect of an input that is judged, as a share of an output's size. If an
