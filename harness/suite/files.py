@@ -83,6 +83,6 @@ def read_files(
     try:
         reader = file_reader()
     except SpecError as error:
-        text = f"{error}; take {key!r} out." if key else f"{error}; give a [source]."
+        text = f"{error}; take such files out of the suite."
         raise table.error(text, key) from None
     return reader.read(file, table)
