@@ -21,7 +21,7 @@ if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:
 
 import lazy_loader
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 # The stub is the one list: mypy reads it, and so does this line.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
