@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from enum import IntEnum, StrEnum
+from typing import NamedTuple
 
 
 class Outcome(StrEnum):
@@ -174,3 +175,24 @@ _MEASURED = frozenset(
         Outcome.STALE_GAP,
     }
 )
+
+
+class Place(IntEnum):
+    """Where a finding about outputs counts; the first of several findings counts."""
+
+    INSTEAD = 0
+    """In the place of every value: the values tell nothing then."""
+
+    BEFORE = 1
+    """Before every value, however small its effect is."""
+
+    AFTER = 2
+    """After the values: it is the outcome only where they agree."""
+
+
+class Finding(NamedTuple):
+    """What is wrong with a case's outputs beside their values."""
+
+    outcome: Outcome
+    message: str
+    place: Place = Place.BEFORE

@@ -60,11 +60,25 @@ class Plugin:
         differences: Functions of a program's values, the deployed file and the exported
             graph. Each returns messages about operators that differ from the program's,
             by the names of their values. Worker processes call them.
+        interfaces: Functions of a component, its export settings or None, and the
+            `Sides` of a file; `harness.core.contract.breach` states what else. Each
+            returns a message about the first promise that the file breaks, or "".
+        questions: Functions of PyTorch's module as a `Run`, a component, its smallest
+            sizes, and the symbols whose sizes stay open. Each returns notes and arrays,
+            which the store keeps. The process that has the module calls them.
+        replies: Functions of a deployed file as a `Run`, its component, the inputs of
+            its samples, its outputs for the first one, and the store's entry of the
+            `questions`. Each returns values for JSON, which a record keeps as the
+            file's ``contract``. Worker processes call them.
+        failures: Functions of the `StageError` of a sample's run, the deployed file as
+            a `Run`, its component, its name, the inputs of all samples, and those that
+            failed. Each returns an error that says more, or None.
         findings: Functions of a `CaseRecord`, and of whether its outputs fail. Each
-            returns an outcome and a message about the outputs, or None. It counts
-            before every value.
+            returns a `Finding` about the outputs, or None.
         notes: Functions of a `CaseRecord` that yield messages for the list of its
             layers, such as what was not compared.
+        remarks: Functions of a run's records, and the name of each by its key. Each
+            yields sentences for the end of the run's summary and page.
         sessions: Functions of an `Opening` of a deployed file on a target. Each returns
             a context manager that gives the `Session`, or None for another's target.
         preload: Modules that the process of PyTorch imports before its first job.
@@ -86,8 +100,13 @@ class Plugin:
     patterns: tuple[str, ...] = ()
     graphs: tuple[str, ...] = ()
     differences: tuple[str, ...] = ()
+    interfaces: tuple[str, ...] = ()
+    questions: tuple[str, ...] = ()
+    replies: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
     sessions: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
 
@@ -164,6 +183,34 @@ def answers(kind: str, *arguments: object, **named: object) -> Iterator[Any]:
     for one in added(kind):
         if one.name != GROUP:
             yield one.called(*arguments, **named)
+
+
+def merged(kind: str, *arguments: object) -> dict[str, Any]:
+    """Return all that the functions of a kind return, as one mapping.
+
+    Raises:
+        SpecError: A function cannot be loaded.
+        Exception: A function raised it.
+
+    """
+    return {
+        name: value
+        for answer in answers(kind, *arguments)
+        for name, value in answer.items()
+    }
+
+
+def sentences(kind: str, *arguments: object) -> Iterator[str]:
+    """Yield the sentences of each function of a kind; one that fails is a sentence."""
+    for one in added(kind):
+        if one.name == GROUP:
+            continue
+        try:
+            yield from one.called(*arguments)
+        except SpecError as error:
+            yield str(error)
+        except Exception as error:  # noqa: BLE001  # a package's own code raises anything
+            yield one.failed(error)
 
 
 def first_answer(kind: str, *arguments: object, lacking: ParityError) -> Any:  # noqa: ANN401  # what a plug-in returns

@@ -124,7 +124,8 @@ class Artifacts:
                 readings[sample] = found
             kept = tuple(s for s in group.samples if not readings[s].refused)
             asking = replace(group, samples=kept)
-            if kept and tasks.find_asked(self.store, case, asking) is None:
+            asks = kept and declared("questions")
+            if asks and tasks.find_asked(self.store, case, asking) is None:
                 return None
         return readings
 

@@ -21,6 +21,7 @@ from harness.core.entry import Entry
 from harness.core.errors import ParityError, SpecError, StageError, StoreError
 from harness.core.memory import Need
 from harness.core.outcome import Outcome
+from harness.core.plugins import declared
 from harness.core.record import LAYERS, READ, CaseRecord, Failure, Row
 from harness.core.rounding import Bits, Effects, Trials
 from harness.core.runtime import exact, onnx_runtime, resolve, runtime
@@ -243,8 +244,9 @@ class Engine(AbstractContextManager["Engine"]):
         found = []
         for group, graph, readings in self._prepared(case):
             file = self._artifacts.deployed(case, graph, readings)
-            asked = self._artifacts.asked(case, group)
-            found.append((graph, replace(file, asked=asked)))
+            if declared("questions"):
+                file = replace(file, asked=self._artifacts.asked(case, group))
+            found.append((graph, file))
         return found
 
     def measured(self, case: Case, deployed: Sequence[Deployed]) -> Fields:

@@ -47,11 +47,12 @@ GRAPH: Final = Stage(
     takes=("component", "export", "shapes"),
     code=keys.EXPORTED,
     tools=keys.EXPORT_TOOLS,
+    plugins="interfaces",
     files=(PROBES,),
 )
 """An exported graph, or a foreign one; `graph_of` has what decides it."""
 
-PROGRAM: Final = GRAPH.of(kind=PROGRAM_KIND, files=())
+PROGRAM: Final = GRAPH.of(kind=PROGRAM_KIND, plugins="", files=())
 """A network's translation, which serves many runs and files."""
 
 REFERENCE: Final = Stage(
@@ -66,13 +67,15 @@ ASKED: Final = Stage(
     takes=("component", "name", "sizes", "device"),
     code=keys.EXPORTED,
     tools=keys.EXPORT_TOOLS,
+    plugins="questions",
 )
-"""The reference's answers when each input is changed alone."""
+"""The reference's answers to the questions of plug-ins."""
 
 CONTRACT: Final = Stage(
     kind="contract",
     takes=("file", "asked", "inputs", "device", "processor", "runtime"),
     code=keys.ANSWERED,
+    plugins="replies",
 )
 """A deployed file's answers to the questions of its contract.
 
@@ -121,6 +124,7 @@ DEPLOYED: Final = Stage(
     kind="",
     takes=("variant", "onnx", "native", "calibration"),
     code=keys.CONVERTED,
+    plugins="interfaces",
     task="harness.runtimes.graph.deploy:deploy",
     failure=Outcome.CONVERT,
     seconds="convert",

@@ -17,7 +17,7 @@ from msgspec import structs
 
 from harness.core.end_to_end import IMAGE, MIXED, PAIRS
 from harness.core.errors import first_line
-from harness.core.outcome import Outcome
+from harness.core.outcome import Finding, Outcome, Place
 from harness.core.plugins import added, answers
 from harness.core.record import (
     ISOLATED,
@@ -32,12 +32,6 @@ from harness.core.record import (
 )
 from harness.core.text import count, cut, few, in_floors, one_line, operator
 from harness.judge import known_gaps
-from harness.judge.contract import (
-    contract_breach,
-    leaks,
-    stored_words,
-    without_effect,
-)
 from harness.judge.distribution import Conclusion, pair_words, verdict_of
 from harness.judge.foreign import (
     NO_LAYERS,
@@ -57,6 +51,7 @@ from harness.judge.rewritten_values import (
 )
 from harness.judge.self_error import Own, own_errors, own_words, refusals
 from harness.judge.sizes import only_at
+from harness.judge.stored_bits import stored_words, without_effect
 from harness.judge.tolerance import FULL_PRECISION, Tolerance, first_tier, first_tiers
 from harness.judge.unread import read_by_padding, unread_message
 from harness.judge.value import JudgedRow, judge, max_floors
@@ -276,19 +271,15 @@ def judge_case(
         found, reason = _found(record, what, rows, min_coverage)
     also = () if record.failure else _ways(failing)
     if what == OUTPUTS and record.failure is None:
-        if breach := contract_breach(record):
-            # It is reported in place of any row: a file that does not get its inputs
-            # cannot be right.
-            (found, reason), first, inputs, also = breach, None, (), ()
-        elif told := _of_graph(record, failing=bool(failing)) or without_effect(record):
-            # It counts, however small its effect is.
-            reason = f"{told[1]}; {reason}" if failing else told[1]
-            found, first, inputs = told[0], None, ()
-        elif leak := leaks(record):
-            # Numbers that are wrong in the suite's own samples say more.
-            reason = f"{reason}; {leak}" if failing else leak
-            found = found if failing else Outcome.UNSTEADY
-            first, inputs = (first, inputs) if failing else (None, ())
+        if finding := _finding(record, failing=bool(failing)):
+            outcome, text, place = finding
+            if place is Place.INSTEAD:
+                reason, also = text, ()
+            else:
+                parts = (text, reason) if place is Place.BEFORE else (reason, text)
+                reason = "; ".join(parts) if failing else text
+            if place is not Place.AFTER or not failing:
+                found, first, inputs = outcome, None, ()
         elif checked := dict(_by_plugins(record)):
             reason = "; ".join([reason, *checked] if failing else checked)
             ends = sorted(checked.values(), key=lambda end: end.measured)
@@ -430,12 +421,16 @@ def _found(
     return Outcome.WITHIN, f"{_name(worst.row)}: {worst.verdict.reason}"
 
 
-def _of_graph(record: CaseRecord, *, failing: bool) -> tuple[Outcome, str] | None:
-    """Return the first outcome and message that a plug-in has about the outputs."""
+def _finding(record: CaseRecord, *, failing: bool) -> Finding | None:
+    """Return what counts first of all that is wrong with outputs beside values."""
     try:
-        return next(filter(None, answers("findings", record, failing=failing)), None)
+        found = filter(None, answers("findings", record, failing=failing))
+        every = [Finding(*each) for each in found]
     except Exception as error:  # noqa: BLE001  # a plug-in's own code raises anything
-        return Outcome.RUN, first_line(error)
+        every = [Finding(Outcome.RUN, first_line(error))]
+    if own := without_effect(record):
+        every.append(own)
+    return min(every, key=lambda finding: finding.place, default=None)
 
 
 def _by_plugins(record: CaseRecord) -> Iterator[tuple[str, Outcome]]:

@@ -7,14 +7,20 @@ numbered, and the names stand in a file beside them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from harness.core.received import DamagedError, read_json
 from harness.measure.received_arrays import read_array
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+Run = Callable[[Arrays], Arrays]
+"""Function from inputs by name to outputs by name."""
 
 INDEX = "arrays.json"
 """Name of the file that has the arrays' names, in the order of their numbers."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any
 
 from harness.core.outcome import Outcome
-from harness.core.plugins import answers
+from harness.core.plugins import sentences
 from harness.core.record import ISOLATED, LAYERS, OUTPUTS, CaseRecord
 from harness.core.text import (
     FLOORS,
@@ -24,7 +23,6 @@ from harness.core.text import (
     wrapped,
 )
 from harness.judge.case import CaseVerdict
-from harness.judge.contract import contract_lines
 from harness.judge.foreign import has_pytorch
 from harness.judge.pipeline import pipeline_lines
 from harness.judge.rewritten_values import how_rewritten
@@ -84,8 +82,7 @@ def layer_lines(
             text=f"  watching changed the outputs by at most {change:.3e}", tone="quiet"
         )
     own = [f"{verdict.what} {verdict.own}" for verdict in verdicts if verdict.own]
-    notes = chain.from_iterable(answers("notes", record))
-    about = (*_stored(record), *contract_lines(record), *notes)
+    about = (*_stored(record), *sentences("notes", record))
     for text in (*own, *about):
         yield from wrapped(text, indent="  ", tone="quiet")
     local = {

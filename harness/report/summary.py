@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 
 from harness.core.outcome import Outcome
+from harness.core.plugins import sentences
 from harness.core.record import CaseRecord, coverage_share, left_out
 from harness.core.text import (
     INDENT,
@@ -18,7 +19,6 @@ from harness.core.text import (
     joined,
     wrapped,
 )
-from harness.judge.contract import beside_notes, contract_notes
 from harness.judge.foreign import foreign_lines
 from harness.judge.rewritten_values import rewritten_lines
 from harness.judge.unread import unread_lines
@@ -63,11 +63,7 @@ def summary(facts: RunFacts, *, report: str = "") -> Iterator[Line]:
     yield from joined(ran, indent=" ", between=", ", tone="quiet")
     for text in (*node_notes(facts), *shard_notes(facts)):
         yield from wrapped(text, indent=" ", tone="quiet")
-    notes = (
-        *contract_notes(facts.compared),
-        *beside_notes(facts.compared, facts.names),
-    )
-    for note in notes:
+    for note in sentences("remarks", facts.compared, facts.names):
         yield from wrapped(note, indent=" ", tone="quiet")
     yield from _ends(facts, failures[0] if failures else None, report)
 

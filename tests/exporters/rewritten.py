@@ -14,7 +14,7 @@ from pathlib import Path
 import onnx
 import torch
 
-from harness.core.case import Case, ForeignModel, sample_groups
+from harness.core.case import Case, ForeignModel, Sample, sample_groups
 from harness.core.digest import digest_file, digest_value
 from harness.core.entry import Entry
 from harness.core.errors import ParityError, StageError, SuiteError
@@ -26,7 +26,6 @@ from harness.measure.name_map import Names
 from harness.measure.trace import load_inputs
 from harness.plugins.foreign.files import lineup
 from harness.plugins.foreign.files.lineup import NAMES, take_onnx
-from harness.runtimes.pytorch.contract import Sample
 from harness.runtimes.pytorch.prepare import Work
 from harness.runtimes.pytorch.reference import record_reference
 from harness.runtimes.pytorch.translation import TracedNetwork, translate_once

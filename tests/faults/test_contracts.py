@@ -9,7 +9,7 @@ import pytest
 
 from harness.core.case import sample_groups
 from harness.core.outcome import Outcome
-from harness.judge.contract import contract_breach
+from harness.plugins.contracts.judged import contract_breach
 from tests.faults.catalogue import FAULTS
 from tests.faults.planting import plant
 from tests.faults.stand import Stand

@@ -36,6 +36,7 @@ HOMES = {
         *(
             "plugins.explain.*",
             "plugins.patterns.*",
+            "plugins.contracts.runs.*",
             "plugins.weights.*",
             "plugins.tune.draws",
             "plugins.bench.*",
@@ -88,6 +89,7 @@ LATE = (
 NOT_LATE = (
     *("recipes.inputs", "recipes.varied", "plugins.bench.torch_module"),
     *("plugins.tune.draws", "plugins.patterns.*", "plugins.weights.*"),
+    "plugins.contracts.runs.*",
     *("plugins.explain.cut", "plugins.explain.redraw", "plugins.explain.evaluated"),
     *("plugins.card.*", "plugins.elsewhere.*", "plugins.pipelines.drawing.*"),
     *(f"plugins.foreign.files.{name}" for name in ("lineup", "onnx_ref*", "pairing")),

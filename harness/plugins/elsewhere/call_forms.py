@@ -13,7 +13,7 @@ from math import inf
 
 import numpy as np
 
-from harness.measure.sensitivity import Arrays
+from harness.measure.named_arrays import Arrays
 
 _LATE = "written before the session was resized"
 _STEPS = 8

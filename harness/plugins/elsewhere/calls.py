@@ -17,8 +17,8 @@ import numpy as np
 from harness.core.errors import StageError
 from harness.core.record import OUTPUTS, Row
 from harness.core.runtime import runtime
+from harness.measure.named_arrays import Arrays, Run
 from harness.measure.patterns import beyond_noise
-from harness.measure.sensitivity import Arrays, Run
 from harness.plugins.elsewhere.call_forms import Form, call_forms, fitted
 from harness.runtimes.candidate.candidate import STALE
 from harness.runtimes.session import Opening, open_session

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 from harness.core.end_to_end import PAIRS
 from harness.core.outcome import Outcome
+from harness.core.plugins import sentences
 from harness.core.record import CaseRecord, coverage_share
 from harness.core.text import count, few
-from harness.judge.contract import beside_notes, contract_notes
 from harness.judge.distribution import (
     Conclusion,
     pair_ratios,
@@ -186,8 +186,8 @@ def _notes(facts: RunFacts, records: Sequence[CaseRecord]) -> Iterator[str]:
         missing = (record.coverage or {}).get("missing", ())
         if missing and coverage_share(record) < 1.0:
             yield f"{name}: not compared: {few(list(missing), 6)}"
-    yield from contract_notes(records)
-    yield from beside_notes(records, {one.key: name_of(one) for one in records})
+    names = {one.key: name_of(one) for one in records}
+    yield from sentences("remarks", records, names)
     watched = [
         max(record.observer_max_abs.values())
         for record in records

@@ -32,8 +32,8 @@ from harness.engine.executors import executor_on
 from harness.engine.run import missing, open_store, path_of
 from harness.engine.run_folder import PICTURES
 from harness.engine.worker_pool import Progress
-from harness.judge.contract import without_effect
 from harness.judge.policy import Policy
+from harness.judge.stored_bits import without_effect
 from harness.judge.tolerance import GROUPS, Tolerance
 from harness.judge.value import judge
 from harness.plugins.pipelines.case import PipelineCase

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from harness.core.outcome import Outcome
+from harness.core.outcome import Finding, Outcome
 from harness.core.record import CaseRecord
 from harness.core.text import count, few, operator
 
@@ -45,8 +45,8 @@ _NAMED = 3
 Weight = Mapping[str, Any]
 
 
-def graph_finding(record: CaseRecord, *, failing: bool) -> tuple[Outcome, str] | None:
-    """Return the outcome and message of a case's graphs, or None.
+def graph_finding(record: CaseRecord, *, failing: bool) -> Finding | None:
+    """Return what is wrong with a case's graphs, or None.
 
     `failing` says whether an output is out of tolerance.
     """
@@ -75,7 +75,7 @@ def graph_finding(record: CaseRecord, *, failing: bool) -> tuple[Outcome, str] |
             words.append(_attributes(attributes))
         if words:
             outcome = Outcome.WEIGHTS if weights or lost else Outcome.ATTRIBUTES
-            return outcome, "; ".join(words)
+            return Finding(outcome, "; ".join(words))
     return None
 
 

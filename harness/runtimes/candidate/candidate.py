@@ -19,6 +19,7 @@ from harness.core.comparison import Comparison
 from harness.core.entry import check_artifact
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
+from harness.core.plugins import answers, merged
 from harness.core.probes import Probe, ValueKind, load_probes
 from harness.core.record import LAYERS, OUTPUTS, READ, Row
 from harness.core.runtime import resolve, runtime
@@ -40,7 +41,6 @@ from harness.measure.patterns import Isolated, Off, beyond_noise, pattern_of
 from harness.measure.trace import OUTPUT, Trace, load_inputs, open_trace
 from harness.measure.unread import without
 from harness.recipes import uses
-from harness.runtimes.candidate.contract import ask_file, frozen
 from harness.runtimes.graph.onnx_graph import computing_nodes, read_into
 from harness.runtimes.session import (
     SAMPLE,
@@ -102,7 +102,7 @@ def run_candidate(
                 try:
                     made = session.run(feeds)
                 except StageError as error:
-                    raise frozen(
+                    raise _failure(
                         error, session.run, has, file.model, feeds=given, failed=feeds
                     ) from error
                 _check_outputs(file.model, made, outputs)
@@ -125,7 +125,9 @@ def run_candidate(
                 report_progress("running", case, f"{size}, each input changed alone")
                 check_artifact(file.asked)
                 first = deployed_outputs[file.readings[0].sample]
-                contract.append(ask_file(session.run, has, given, first, file.asked))
+                contract.append(
+                    merged("replies", session.run, has, given, first, file.asked)
+                )
             # After the session: the runtime must be the one to refuse an invalid file.
             watches = any(reading.layers for reading in file.readings)
             readers, computing, in_file = (
@@ -183,6 +185,11 @@ def _explained(
     if target is None or not target.trace:
         return rows
     return cast("TracedSession", session).explained(rows, opening, feeds, made)
+
+
+def _failure(error: StageError, *ran: object, **feeds: object) -> StageError:
+    """Return what plug-ins say of the failure of a sample's run, or the error."""
+    return next(filter(None, answers("failures", error, *ran, **feeds)), error)
 
 
 def _begun(reading: Reading) -> Trace:

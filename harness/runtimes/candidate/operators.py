@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.case import Component, Device
 from harness.core.entry import check_artifact
-from harness.core.plugins import answers
+from harness.core.plugins import merged
 from harness.core.probes import load_probes
 from harness.core.record import ISOLATED, Row, as_read
 from harness.engine.deployed import Deployed
@@ -60,9 +60,7 @@ def run_isolated(
     with open_session(backend_name, path, device, outputs) as session:
         session.watch(feeds, watcher.sizes, note)
         session.isolate(feeds, Given(watcher, kinds), watcher.on_value)
-    said: dict[str, str] = {}
-    for answer in answers("differences", probes, path, file.graph):
-        said |= answer
+    said = merged("differences", probes, path, file.graph)
     return tuple(
         replace(row, what=ISOLATED, looks=_both(said.get(row.probe, ""), row.looks))
         for row in as_read(watcher.rows())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from harness.core.outcome import Outcome
 from harness.core.probes import Probe, save_probes
 from harness.engine.export_files import MODEL, PROBES, PROTO_LIMIT_BYTES, WEIGHTS
 from harness.measure.align import link
+from harness.measure.named_arrays import Run
 from harness.runtimes.graph.notes import make_public
 from harness.runtimes.graph.onnx_graph import (
     graph_values,
@@ -52,12 +53,12 @@ def export_onnx(
     network: TracedNetwork,
     folder: Path,
     *,
-    effects: Callable[[], Mapping[str, float]] = dict,
+    run: Run | None = None,
+    sizes: tuple[tuple[str, int], ...] = (),
 ) -> Exported:
     """Write ``model.onnx``, perhaps ``weights.pb``, and ``probes.json`` to a folder.
 
-    `effects` returns how much each input matters to PyTorch; it is called if an input
-    is lost.
+    `run` is PyTorch's module, which is called at `sizes` if an input is lost.
 
     Raises:
         StageError: The exporter refused, wrote another opset than requested, or lost a
@@ -79,14 +80,13 @@ def export_onnx(
             _make_public(folder / MODEL)
         save_probes(exported.probes, folder / PROBES)
         sides = sides_of(folder / MODEL)
-        # The effects cost some runs, and matter only where an input was lost.
-        lost = len(sides.inputs) < len(component.inputs)
         if words := breach(
             component,
             settings,
             sides,
             where="the exported graph",
-            effects=effects() if lost else {},
+            run=run,
+            sizes=sizes,
         ):
             _fail(words)
         _check(network, folder)

@@ -26,7 +26,7 @@ from harness.core.case import (
 from harness.core.entry import Entry
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
-from harness.core.plugins import answers
+from harness.core.plugins import merged
 from harness.core.probes import load_probes
 from harness.engine import tasks
 from harness.engine.export_files import MODEL, PROBES
@@ -34,12 +34,11 @@ from harness.engine.host import report_progress
 from harness.engine.store import Store
 from harness.measure.align import wanted_values
 from harness.measure.name_map import BY_NAMES, Names
-from harness.measure.sensitivity import Run
+from harness.measure.named_arrays import Run
 from harness.measure.trace import load_inputs
 from harness.recipes import recipe_module
 from harness.recipes.inputs import draw
 from harness.runtimes.graph.onnx_graph import unread_inputs
-from harness.runtimes.pytorch.contract import effects_at
 from harness.runtimes.pytorch.export import Exported, export_onnx, quiet
 from harness.runtimes.pytorch.export_errors import refuse_adapters
 from harness.runtimes.pytorch.program import Program, own_path
@@ -102,10 +101,7 @@ def differences(
     component: Component, module: torch.nn.Module, graph: Entry
 ) -> Mapping[str, object]:
     """Return where plug-ins say that a graph differs from a component's module."""
-    found: dict[str, object] = {}
-    for answer in answers("graphs", component, module, graph):
-        found |= answer
-    return found
+    return merged("graphs", component, module, graph)
 
 
 def weigh(folder: Path, component: Component) -> Mapping[str, object]:
@@ -311,11 +307,8 @@ class Work(Stages):
         return export_onnx(
             network,
             folder,
-            effects=lambda: effects_at(
-                run_of(network.module, self.component, "cpu"),
-                self.component,
-                tuple(sorted(group.shapes)),
-            ),
+            run=run_of(network.module, self.component, "cpu"),
+            sizes=tuple(sorted(group.shapes)),
         )
 
 

@@ -23,7 +23,7 @@ from harness.core.errors import RefusedError, StageError, first_line
 from harness.core.outcome import Outcome
 from harness.measure.align import MASKED, shown
 from harness.measure.compare import compare
-from harness.measure.sensitivity import Arrays, Run
+from harness.measure.named_arrays import Arrays, Run
 from harness.measure.trace import OUTPUT, Trace, TraceWriter, open_trace
 from harness.measure.unread import other_padding, taken_out
 from harness.recipes import uses

@@ -17,18 +17,16 @@ from harness.core.case import (
     Sample,
     smallest,
 )
-from harness.core.contract import is_batch
 from harness.core.digest import digest_value
 from harness.core.entry import Entry
 from harness.core.errors import RefusedError, first_line
+from harness.core.plugins import answers, declared
 from harness.engine import keys, tasks
 from harness.engine.host import report_progress
 from harness.engine.stage import Stage
 from harness.engine.store import Build, Store
-from harness.measure.named_arrays import save_arrays
-from harness.measure.sensitivity import Run
+from harness.measure.named_arrays import Arrays, Run, save_arrays
 from harness.recipes.inputs import draw
-from harness.runtimes.pytorch.contract import Sizes, ask
 
 
 @dataclass(eq=False)
@@ -98,31 +96,26 @@ class Stages(ABC):
             for sample in group.samples
             if not self.reference(group, sample).meta.get("refused")
         ]
-        if kept:
+        if kept and declared("questions"):
             self.ask(replace(group, samples=tuple(kept)))
 
     def ask(self, group: Group) -> Entry:
-        """Return the entry that says how much each input matters to the reference."""
-        sizes = smallest(group)
+        """Return the entry of what plug-ins ask the reference."""
+        sizes, opened = smallest(group), self.settings.dynamic
 
         def build(folder: Path) -> Mapping[str, object]:
             self.say("recording", "each input changed alone")
+            notes: dict[str, object] = {}
+            arrays: Arrays = {}
             with self.opened(group) as run:
-                return ask(run, self.component, sizes, folder, self._pair(sizes))
+                about = (run, self.component, sizes, opened)
+                for more, kept in answers("questions", *about):
+                    notes, arrays = notes | more, {**arrays, **kept}
+            save_arrays(arrays, folder)
+            return notes
 
         decides = tasks.asked_of(self.component, sizes, self.device)
         return self.made(tasks.ASKED, build, *decides)
-
-    def _pair(self, sizes: Sizes) -> Sizes:
-        """Return sizes of a batch of two items or more; empty if there is none."""
-        opened = self.settings.dynamic
-        pair = {
-            symbol: max(size, 2) if is_batch(symbol) and symbol in opened else size
-            for symbol, size in sizes
-        }
-        if not any(is_batch(symbol) and size > 1 for symbol, size in pair.items()):
-            return ()
-        return tuple(pair.items())
 
     def graph_of(self, group: Group) -> tuple[object, ...]:
         """Return what decides the graph that serves a group."""

@@ -16,12 +16,16 @@ _in_align = partial(_rule, "harness/measure/align.py")
 _in_case = partial(_rule, "harness/judge/case.py")
 _in_unread = partial(_rule, "harness/judge/unread.py")
 _in_taken_out = partial(_rule, "harness/measure/unread.py")
-_in_contract = partial(_rule, "harness/judge/contract.py")
+_in_contract = partial(
+    _rule,
+    "harness/plugins/contracts/judged.py",
+    tests="../plugins/contracts/test_beside.py",
+)
 _in_compare = partial(_rule, "harness/measure/compare.py")
 _in_metrics = partial(_rule, "harness/measure/metrics.py")
 _in_value = partial(_rule, "harness/judge/value.py")
 
-_CONTRACT = "runtimes/candidate/test_contract.py"
+_CONTRACT = "../plugins/contracts/test_files.py"
 
 FAULTS = (
     _in_compare(
@@ -263,15 +267,14 @@ FAULTS = (
         tests="../plugins/elsewhere/test_calls.py",
     ),
     _rule(
-        "harness/judge/contract.py",
+        "harness/judge/stored_bits.py",
         "int8-that-is-float32-passes",
         "if asked and stored is not None and not stored.get(asked):",
         "if False:",
         "stored",
-        tests=_CONTRACT,
     ),
     _rule(
-        "harness/measure/sensitivity.py",
+        "harness/plugins/contracts/runs/sensitivity.py",
         "inputs-judged-on-nan",
         "bool((np.isfinite(expected[name]) & ~np.isfinite(actual[name])).any())",
         "False",
@@ -279,7 +282,7 @@ FAULTS = (
         tests=_CONTRACT,
     ),
     _rule(
-        "harness/runtimes/candidate/contract.py",
+        "harness/plugins/contracts/runs/file.py",
         "fixed-axis-by-what-differs",
         "            if not _runs(run, feeds):\n",
         "            if True:\n",

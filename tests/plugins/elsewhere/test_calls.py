@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from harness.plugins.elsewhere.calls import wrong_call
-from tests.unit.runtimes.candidate.test_contract import RIGHT, graph, run_of
+from tests.unit.two_inputs import RIGHT, graph, run_of
 
 EARLIER = {
     "x": np.linspace(0, 3, 8, dtype=np.float32).reshape(2, 4),

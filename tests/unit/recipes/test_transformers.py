@@ -9,15 +9,15 @@ from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from transformers import T5Tokenizer
 
 from harness.core.case import ExportSettings, Source
-from harness.core.contract import FAINT
 from harness.core.errors import StageError, SuiteError
 from harness.core.outcome import Outcome
+from harness.plugins.contracts.judged import FAINT
+from harness.plugins.contracts.runs.reference import effects_at
 from harness.recipes import describe, discover, recipe_module
 from harness.recipes.diffusion.clip_text import PROMPTS
 from harness.recipes.diffusion.flow_matching import sigmas
 from harness.recipes.diffusion.transformer import class_of
 from harness.recipes.diffusion.transformer_flux import GUIDANCE, grid_of
-from harness.runtimes.pytorch.contract import effects_at
 from harness.runtimes.pytorch.export import export_onnx
 from harness.runtimes.pytorch.reference import run_of
 from harness.suite.suite import load_suite

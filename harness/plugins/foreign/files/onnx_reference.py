@@ -39,7 +39,7 @@ from harness.engine.export_files import MODEL, PROBES
 from harness.engine.store import Store
 from harness.measure.align import wanted_values
 from harness.measure.name_map import Names
-from harness.measure.sensitivity import Run
+from harness.measure.named_arrays import Run
 from harness.measure.trace import OUTPUT, TraceWriter, load_inputs
 from harness.plugins.foreign.files.beside import bring, check_whole
 from harness.plugins.foreign.files.names import match

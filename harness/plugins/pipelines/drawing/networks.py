@@ -17,7 +17,6 @@ import torch
 import xxhash
 
 from harness.core.case import Component, Device, TensorSpec
-from harness.core.contract import beyond
 from harness.core.errors import StageError
 from harness.core.memory import GIB, available_bytes
 from harness.core.outcome import Outcome
@@ -25,6 +24,7 @@ from harness.core.runtime import runtime
 from harness.plugins.pipelines.case import REMEMBERED_BYTES, RoleFile
 from harness.recipes import recipe_module, weight_folders
 from harness.recipes.checkpoint import likely_files
+from harness.recipes.value_ranges import beyond
 from harness.runtimes.pytorch.program import as_tuple, placed
 from harness.runtimes.session import Session, open_session
 

@@ -6,22 +6,24 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, numpy_helper
 
 from harness.core.case import ExportSettings
-from harness.core.contract import FAINT, breach
+from harness.core.contract import breach
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.record import CaseRecord
 from harness.engine.store import Store
-from harness.judge.contract import (
+from harness.measure.named_arrays import save_arrays
+from harness.plugins.contracts.judged import (
+    FAINT,
     contract_breach,
     contract_lines,
     contract_notes,
-    stored_words,
-    without_effect,
 )
-from harness.measure.sensitivity import (
+from harness.plugins.contracts.runs.file import ask_file, frozen
+from harness.plugins.contracts.runs.reference import ask, effects_at
+from harness.plugins.contracts.runs.sensitivity import (
     APART,
     Asked,
     beside,
@@ -32,16 +34,18 @@ from harness.measure.sensitivity import (
     nearby,
     repeated,
 )
-from harness.runtimes.candidate.contract import ask_file, frozen
 from harness.runtimes.graph.onnx_graph import sides_of, unread_inputs
-from harness.runtimes.pytorch.contract import ask, effects_at
 from harness.runtimes.pytorch.reference import run_of as run_of_module
 from tests.unit import nets
+from tests.unit.two_inputs import RIGHT, TWO, graph, run_of
 
-SHAPE = ("batch", 4)
-TWO = nets.component("two", {"x": SHAPE, "y": SHAPE, "t": (1,)})
 OPEN = ExportSettings(dynamic=("batch",))
 SIZES = (("batch", 2),)
+
+
+class WithoutY(torch.nn.Module):
+    def forward(self, x, y, t):
+        return x * t + 0 * y
 
 
 class Two(torch.nn.Module):
@@ -49,52 +53,26 @@ class Two(torch.nn.Module):
         return x + torch.tanh(y) * t
 
 
-def graph(path, body, inputs=("x", "y", "t"), batch="batch", dtype=TensorProto.FLOAT):
-    """Write a graph of ``(op, inputs, output)``; ``x`` and ``y`` have two axes."""
-    sides = [
-        helper.make_tensor_value_info(name, dtype, [1] if name == "t" else [batch, 4])
-        for name in inputs
-    ]
-    out = helper.make_tensor_value_info("out", TensorProto.FLOAT, None)
-    constants = [
-        numpy_helper.from_array(np.array([2, 4]), "two_by_four"),
-        numpy_helper.from_array(np.array([0.5], dtype=np.float32), "half"),
-    ]
-    nodes = [helper.make_node(op, list(given), [made]) for op, given, made in body]
-    made = helper.make_graph(nodes, "g", sides, [out], constants)
-    opset = [helper.make_opsetid("", 18)]
-    onnx.save(helper.make_model(made, opset_imports=opset, ir_version=9), path)
-    return path
-
-
-RIGHT = [
-    ("Tanh", ["y"], "a"),
-    ("Mul", ["a", "t"], "b"),
-    ("Add", ["x", "b"], "out"),
-]
 FOLDED = [RIGHT[0], ("Mul", ["a", "half"], "b"), RIGHT[2]]
 SWAPPED = [("Tanh", ["x"], "a"), RIGHT[1], ("Add", ["y", "b"], "out")]
 BAKED = [("Reshape", ["x", "two_by_four"], "r"), *RIGHT[:2], ("Add", ["r", "b"], "out")]
-
-
-def run_of(path):
-    def run(feeds):
-        try:
-            return nets.by_onnxruntime(path, feeds)
-        except Exception as error:
-            raise StageError(str(error), outcome=Outcome.RUN) from error
-
-    return run
 
 
 @pytest.fixture
 def asked(tmp_path):
     """What PyTorch's module answers, as the store keeps it."""
 
-    def build(folder):
-        return ask(run_of_module(Two(), TWO, "cpu"), TWO, SIZES, folder)
+    return asked_in(tmp_path / "store", Two(), TWO, SIZES)
 
-    return Store(root=tmp_path / "store").make("asked", {"one": 1}, build)
+
+def asked_in(folder, module, component, sizes, opened=("batch",)):
+    def build(path):
+        run = run_of_module(module, component, "cpu")
+        notes, arrays = ask(run, component, sizes, opened)
+        save_arrays(arrays, path)
+        return notes
+
+    return Store(root=folder).make("asked", {"module": type(module).__name__}, build)
 
 
 def looked_at(path, asked):
@@ -187,7 +165,7 @@ def test_an_input_that_pytorch_ignores_has_no_effect_there():
     assert effects_at(run_of_module(Ignores(), TWO, "cpu"), TWO, SIZES)["y"] == 0.0
 
 
-def test_a_module_that_remembers_is_no_reference(tmp_path):
+def test_a_module_that_remembers_is_no_reference():
     class Remembers(torch.nn.Module):
         seen = 0.0
 
@@ -196,7 +174,7 @@ def test_a_module_that_remembers_is_no_reference(tmp_path):
             return x * t + y + self.seen
 
     with pytest.raises(StageError, match="remembers") as caught:
-        ask(run_of_module(Remembers(), TWO, "cpu"), TWO, SIZES, tmp_path)
+        ask(run_of_module(Remembers(), TWO, "cpu"), TWO, SIZES)
     assert caught.value.outcome is Outcome.REFERENCE
 
 
@@ -348,11 +326,12 @@ def test_what_is_lost_is_told_from_what_pytorch_ignores(tmp_path):
     body = [("Identity", ["x"], "out")]
     sides = sides_of(graph(tmp_path / "m.onnx", body, inputs=("x", "t")))
 
-    def said(effect):
-        return breach(TWO, OPEN, sides, where="it", effects={"y": effect})
+    def said(module):
+        run = run_of_module(module, TWO, "cpu")
+        return breach(TWO, OPEN, sides, where="it", run=run, sizes=SIZES)
 
-    assert "PyTorch ignores it too" in said(0.0)
-    assert "folded into a constant, for PyTorch's outputs depend on it" in said(0.3)
+    assert "PyTorch ignores it too" in said(WithoutY())
+    assert "folded into a constant, for PyTorch's outputs depend on it" in said(Two())
 
 
 def test_a_right_graph_breaks_no_promise(tmp_path):
@@ -483,60 +462,6 @@ def test_numbers_that_are_not_finite_or_too_small_hide_no_effect(was, now, apart
     assert distance(was, now) == apart
 
 
-def stored(variant, bits, backend="onnxruntime"):
-    made = {} if bits is None else {"bits": bits}
-    return CaseRecord(
-        case=f"two/{backend}/{variant}",
-        component="two",
-        backend=backend,
-        variant=variant,
-        asked={},
-        artifacts={backend: {"size_bytes": 1, "meta": made}},
-    )
-
-
-@pytest.mark.parametrize("backend", ["onnxruntime", "mnn"])
-@pytest.mark.parametrize(
-    ("variant", "asked"),
-    [
-        ("int8-weights", "8"),
-        ("int4-weights", "4"),
-        ("fp16-weights", "16"),
-        ("int8-weights@phone-low", "8"),
-    ],
-)
-def test_a_variant_of_which_no_layer_is_stored_so_has_no_effect(
-    variant, asked, backend
-):
-    none, some = {"32": 5}, {asked: 2, "32": 3}
-
-    found = without_effect(stored(variant, none, backend))
-    assert found is not None
-    assert found[0] is Outcome.NO_EFFECT
-    assert f"no layer of the deployed file is stored in {asked} bits" in found[1]
-    assert without_effect(stored(variant, some, backend)) is None
-    assert stored_words(stored(variant, some, backend)) == (
-        f"2 of 5 layers in {asked} bits"
-    )
-
-
-@pytest.mark.parametrize(
-    ("variant", "bits"),
-    [
-        ("fp32", {"32": 5}),
-        ("fp16", {"32": 5}),
-        ("int8-static", {"32": 5}),
-        ("mine", {"32": 5}),
-        ("int8-weights", None),
-    ],
-)
-def test_a_name_that_says_no_bits_of_weights_promises_none(variant, bits):
-    one = stored(variant, bits)
-
-    assert without_effect(one) is None
-    assert stored_words(one) == ""
-
-
 class Apart(torch.nn.Module):
     """Each item by itself."""
 
@@ -554,13 +479,6 @@ class Together(torch.nn.Module):
 ONE = nets.component("one", {"x": ("batch", 4)})
 
 
-def asked_of(module, folder, pair=(("batch", 3),)):
-    def build(path):
-        return ask(run_of_module(module, ONE, "cpu"), ONE, (("batch", 1),), path, pair)
-
-    return Store(root=folder).make("asked", {"module": type(module).__name__}, build)
-
-
 @pytest.mark.parametrize(
     ("reference", "file", "moves"),
     [
@@ -572,7 +490,7 @@ def asked_of(module, folder, pair=(("batch", 3),)):
 def test_an_item_is_run_beside_others_and_beside_itself(
     tmp_path, reference, file, moves
 ):
-    asked = asked_of(reference(), tmp_path)
+    asked = asked_in(tmp_path, reference(), ONE, (("batch", 1),))
     run = run_of_module(file(), ONE, "cpu")
     feeds = [Asked.load(asked).base]
     found = ask_file(run, ONE, feeds, run(feeds[0]), asked)["beside"]["batch mates"]
@@ -581,7 +499,7 @@ def test_an_item_is_run_beside_others_and_beside_itself(
 
 
 def test_without_a_batch_of_two_nothing_is_asked_of_it(tmp_path):
-    asked = asked_of(Apart(), tmp_path, pair=())
+    asked = asked_in(tmp_path, Apart(), ONE, (("batch", 1),), opened=())
     run = run_of_module(Together(), ONE, "cpu")
     feeds = [Asked.load(asked).base]
 

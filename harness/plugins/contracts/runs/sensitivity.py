@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -19,13 +18,9 @@ import numpy.typing as npt
 from harness.core.case import Component, TensorSpec
 from harness.core.contract import is_batch
 from harness.core.entry import Entry
-from harness.measure.named_arrays import save_arrays
+from harness.measure.named_arrays import Arrays, Run
 from harness.measure.trace import arrays_of
 from harness.measure.unread import other_padding, taken_out, without
-
-Arrays = Mapping[str, npt.NDArray[Any]]
-Run = Callable[[Arrays], Arrays]
-"""Function from inputs by name to outputs by name."""
 
 LIMIT_S = 60.0
 """Seconds after which no further input is tried. The others are reported as not
@@ -70,16 +65,16 @@ class Asked:
     outputs: Arrays
     batch: Arrays = field(default_factory=dict)
 
-    def save(self, folder: Path) -> None:
-        """Write the arrays to a folder."""
-        parts = {
+    @property
+    def arrays(self) -> Arrays:
+        """All arrays by part and name, as an entry has them."""
+        return {
             f"{part}/{n}": v for part in _PARTS for n, v in getattr(self, part).items()
         }
-        save_arrays(parts, folder)
 
     @classmethod
     def load(cls, entry: Entry) -> Asked:
-        """Return what `save` wrote to an entry.
+        """Return what an entry has of `arrays`.
 
         Raises:
             StoreError: The entry is damaged.

@@ -6,7 +6,7 @@ import pytest
 
 from harness.core.outcome import Outcome
 from harness.core.record import OUTPUTS
-from harness.judge.contract import beside_notes, leaks
+from harness.plugins.contracts.judged import beside_notes, leaks
 from tests.unit.found import TOLERANCES, verdicts_of
 from tests.unit.reports import output, record
 

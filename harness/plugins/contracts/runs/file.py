@@ -12,14 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.core.case import Component, TensorSpec
-from harness.core.contract import beyond, unfreeze
+from harness.core.contract import unfreeze
 from harness.core.entry import Entry
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
-from harness.measure.sensitivity import (
-    Arrays,
+from harness.measure.named_arrays import Arrays, Run
+from harness.plugins.contracts.runs.sensitivity import (
     Asked,
-    Run,
     beside,
     beside_of,
     effects,
@@ -28,6 +27,7 @@ from harness.measure.sensitivity import (
     loses,
     repeated,
 )
+from harness.recipes.value_ranges import beyond
 
 Array = npt.NDArray[Any]
 
@@ -115,14 +115,14 @@ def frozen(
     *,
     feeds: Sequence[Arrays],
     failed: Arrays,
-) -> StageError:
-    """Return the error, or in its place the error that sizes are fixed in the file.
+) -> StageError | None:
+    """Return the error that sizes are fixed in the file, or None.
 
     A size is named if the file ran before, and does not run once that size alone is
     changed. Where only several changed sizes together fail, all of them are named.
     """
     if error.outcome not in _CANNOT:
-        return error
+        return None
     bad = [_sizes(component, failed)]
     good: list[dict[str, int]] = []
     ran: list[Arrays] = []
@@ -136,7 +136,7 @@ def frozen(
         else:
             bad.append(sizes)
     if not good:
-        return error
+        return None
     fixed = dict(_alone(run, component, ran, good, bad))
     alone = bool(fixed)
     if not alone:
@@ -146,7 +146,7 @@ def frozen(
             if not {s[symbol] for s in good} & {s[symbol] for s in bad}
         }
     if not fixed:
-        return error
+        return None
     not_at = _listed([fixed], fixed)
     if len(fixed) == 1:
         not_at = not_at.partition(" = ")[2]

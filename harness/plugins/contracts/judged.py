@@ -6,17 +6,22 @@ must not be exchanged, and the same inputs must give the same outputs.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from harness.core.contract import DEAD, FAINT
-from harness.core.outcome import Outcome
+from harness.core.outcome import Finding, Outcome, Place
 from harness.core.record import CaseRecord, Key
 from harness.core.runtime import runs_exported
-from harness.core.text import count, few
+from harness.core.text import few
 
-_BITS: Final = {"fp16-weights": 16, "int8-weights": 8, "int4-weights": 4}
-"""Bits that the name of a built-in variant says of the weights."""
+FAINT: Final = 1e-4
+"""Smallest effect of an input that is judged, as a share of an output's size. If an
+input changes PyTorch's outputs by less, it is not judged, because half precision rounds
+such a change away."""
+
+DEAD: Final = 1e-3
+"""Smallest effect of an input in a file, as a share of its effect in PyTorch. An input
+with a smaller effect counts as unused."""
 
 LEAK: Final = 1e-3
 """Largest move of an item's answer with its batch mates or its padding, as a share of
@@ -27,6 +32,19 @@ _LEAKS_MORE: Final = 10.0
 
 _STEADY = ("cpu",)
 """Devices on which the same inputs must give the same bits."""
+
+
+def contract_finding(record: CaseRecord, *, failing: bool) -> Finding | None:
+    """Return how a file breaks its contract, or None.
+
+    An answer that depends on other items is said after numbers that are wrong: those of
+    the suite's own samples say more.
+    """
+    del failing
+    if breach := contract_breach(record):
+        return Finding(*breach, Place.INSTEAD)
+    leak = leaks(record)
+    return Finding(Outcome.UNSTEADY, leak, Place.AFTER) if leak else None
 
 
 def contract_breach(record: CaseRecord) -> tuple[Outcome, str] | None:
@@ -94,60 +112,10 @@ def _few_bits(record: CaseRecord) -> bool:
     return named or any(bits.startswith(("int", "uint")) for bits in stored)
 
 
-def without_effect(record: CaseRecord) -> tuple[Outcome, str] | None:
-    """Return the outcome and message of a variant that is not what it says, or None.
-
-    The outcome is `NO_EFFECT`. Flags may change no byte of the file, or no layer may be
-    stored in the bits of the variant's name.
-    """
-    made = _made(record)
-    asked, stored = _asked_bits(record), _stored(record)
-    if asked and stored is not None and not stored.get(asked):
-        others = ", ".join(
-            f"{number:,} in {bits} bits" for bits, number in stored.items()
-        )
-        return Outcome.NO_EFFECT, (
-            f"no layer of the deployed file is stored in {asked} bits, as its variant "
-            f"says ({others or 'it has no layer with weights'}): the converter takes "
-            "no operator of this network, so leave this variant out for it"
-        )
-    if flags := made.get("no_effect"):
-        return Outcome.NO_EFFECT, (
-            f"the deployed file is the same, byte by byte, without {' '.join(flags)}; "
-            "correct the flags, or leave them out"
-        )
-    return None
-
-
-def stored_words(record: CaseRecord) -> str:
-    """Return how many layers a file stores in the bits of its variant's name.
-
-    The text is empty where the name says none, or the file was not looked into.
-    """
-    asked, stored = _asked_bits(record), _stored(record)
-    if not asked or not stored:
-        return ""
-    every = sum(stored.values())
-    return f"{stored.get(asked, 0):,} of {count(every, 'layer')} in {asked} bits"
-
-
-def _made(record: CaseRecord) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = (
-        (record.artifacts or {}).get(record.backend, {}).get("meta", {})
-    )
-    return found
-
-
-def _asked_bits(record: CaseRecord) -> int:
-    return _BITS.get(record.variant.partition("@")[0], 0)
-
-
-def _stored(record: CaseRecord) -> dict[int, int] | None:
-    """Return the numbers of layers by the bits that they are stored in, or None."""
-    bits = _made(record).get("bits")
-    if not isinstance(bits, Mapping):
-        return None
-    return {int(each): number for each, number in bits.items()}
+def remarks(records: Sequence[CaseRecord], names: Mapping[Key, str]) -> Iterator[str]:
+    """Yield what is not judged of components, and what answers depend on."""
+    yield from contract_notes(records)
+    yield from beside_notes(records, names)
 
 
 def contract_notes(records: Iterable[CaseRecord]) -> Iterator[str]:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Collection
 from dataclasses import replace
-from pathlib import Path
 from typing import TypeGuard
 
 from harness.core.case import Component, Sample
+from harness.core.contract import is_batch
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
-from harness.measure.sensitivity import (
+from harness.measure.named_arrays import Arrays, Run
+from harness.plugins.contracts.runs.sensitivity import (
     BESIDE,
     EFFECTS,
     LIMIT_S,
-    Arrays,
     Asked,
-    Run,
     beside,
     differing,
     distance,
@@ -40,11 +40,11 @@ Sizes = tuple[tuple[str, int], ...]
 
 
 def ask(
-    run: Run, component: Component, sizes: Sizes, folder: Path, pair: Sizes = ()
-) -> dict[str, object]:
-    """Change each input alone, write inputs and outputs, and return the effects.
+    run: Run, component: Component, sizes: Sizes, opened: Collection[str] = ()
+) -> tuple[dict[str, object], Arrays]:
+    """Change each input alone, and return the effects, and inputs and outputs.
 
-    `pair` has sizes of a batch of two items or more, if there is such a batch.
+    `opened` has the symbols whose sizes may be others. A batch is of two items or more.
 
     Raises:
         StageError: The reference returns other outputs for the same inputs.
@@ -58,10 +58,22 @@ def ask(
             "in forward."
         )
         raise StageError(msg, outcome=Outcome.REFERENCE)
+    pair = _pair(sizes, opened)
     batch = _draws(component, pair)[0] if pair else {}
     moved = beside(run, component, batch)
-    replace(asked, batch=batch if moved else {}).save(folder)
-    return {EFFECTS: found, BESIDE: moved}
+    kept = replace(asked, batch=batch if moved else {})
+    return {EFFECTS: found, BESIDE: moved}, kept.arrays
+
+
+def _pair(sizes: Sizes, opened: Collection[str]) -> Sizes:
+    """Return sizes of a batch of two items or more; empty if there is none."""
+    pair = {
+        symbol: max(size, 2) if is_batch(symbol) and symbol in opened else size
+        for symbol, size in sizes
+    }
+    if not any(is_batch(symbol) and size > 1 for symbol, size in pair.items()):
+        return ()
+    return tuple(pair.items())
 
 
 def effects_at(run: Run, component: Component, sizes: Sizes) -> dict[str, float]:

@@ -1,0 +1,71 @@
+"""Judge whether a deployed file is what its variant says, from its record alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from harness.core.outcome import Finding, Outcome
+from harness.core.record import CaseRecord
+from harness.core.text import count
+
+_BITS: Final = {"fp16-weights": 16, "int8-weights": 8, "int4-weights": 4}
+"""Bits that the name of a built-in variant says of the weights."""
+
+
+def without_effect(record: CaseRecord) -> Finding | None:
+    """Return the finding of a variant that is not what it says, or None.
+
+    The outcome is `NO_EFFECT`. Flags may change no byte of the file, or no layer may be
+    stored in the bits of the variant's name.
+    """
+    made = _made(record)
+    asked, stored = _asked_bits(record), _stored(record)
+    if asked and stored is not None and not stored.get(asked):
+        others = ", ".join(
+            f"{number:,} in {bits} bits" for bits, number in stored.items()
+        )
+        return Finding(
+            Outcome.NO_EFFECT,
+            f"no layer of the deployed file is stored in {asked} bits, as its variant "
+            f"says ({others or 'it has no layer with weights'}): the converter takes "
+            "no operator of this network, so leave this variant out for it",
+        )
+    if flags := made.get("no_effect"):
+        return Finding(
+            Outcome.NO_EFFECT,
+            f"the deployed file is the same, byte by byte, without {' '.join(flags)}; "
+            "correct the flags, or leave them out",
+        )
+    return None
+
+
+def stored_words(record: CaseRecord) -> str:
+    """Return how many layers a file stores in the bits of its variant's name.
+
+    The text is empty where the name says none, or the file was not looked into.
+    """
+    asked, stored = _asked_bits(record), _stored(record)
+    if not asked or not stored:
+        return ""
+    every = sum(stored.values())
+    return f"{stored.get(asked, 0):,} of {count(every, 'layer')} in {asked} bits"
+
+
+def _made(record: CaseRecord) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = (
+        (record.artifacts or {}).get(record.backend, {}).get("meta", {})
+    )
+    return found
+
+
+def _asked_bits(record: CaseRecord) -> int:
+    return _BITS.get(record.variant.partition("@")[0], 0)
+
+
+def _stored(record: CaseRecord) -> dict[int, int] | None:
+    """Return the numbers of layers by the bits that they are stored in, or None."""
+    bits = _made(record).get("bits")
+    if not isinstance(bits, Mapping):
+        return None
+    return {int(each): number for each, number in bits.items()}
