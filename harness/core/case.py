@@ -38,8 +38,7 @@ ITSELF = "itself"
 """The alignment of an ONNX file without a PyTorch model: it is its own reference."""
 
 ANOTHER_FILE = "another file"
-"""The alignment of an ONNX file with another one, which the suite names as its
-reference."""
+"""The alignment of an ONNX file with another one, its reference."""
 
 VARIED = "varied"
 """The profile of samples that are drawn from their own `Sample.knobs`. `parity tune`
@@ -228,12 +227,14 @@ class ForeignModel:
         converted: Pairs of a runtime's own format and a file in that format.
         names: Pairs of an input's or output's name in the recipe and in the file. An
             empty name in the file means that the file lacks that input.
+        weight_bytes: Bytes of the first file's weights, to forecast memory.
 
     """
 
     onnx: Path | None = None
     converted: tuple[tuple[str, Path], ...] = ()
     names: tuple[tuple[str, str], ...] = ()
+    weight_bytes: int = 0
 
     @property
     def files(self) -> tuple[tuple[str, Path], ...]:

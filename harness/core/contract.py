@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from harness.core.case import Component, ExportSettings
-from harness.core.onnx_header import Port
+from harness.core.onnx_ports import Port
 from harness.core.plugins import answers
 
 

@@ -15,7 +15,6 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from harness.core.errors import SuiteError
 from harness.core.received import DamagedError, convert
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -200,10 +199,10 @@ def strangers(name: str, files: Iterable[str], folder: Path) -> list[str]:
     model = folder / kind.model
     if not left or not kind.model or not model.is_file():
         return left
-    from harness.core.onnx_header import read_header
+    from harness.core.onnx_ports import files_beside
 
     try:
-        weights = read_header(model).files
-    except SuiteError:
+        weights = files_beside(model)
+    except (OSError, DamagedError):
         return left
     return [one for one in left if one not in weights]

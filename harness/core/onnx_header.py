@@ -9,21 +9,26 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.core.errors import SuiteError
-from harness.core.received import DamagedError, leads_inside, read_bytes
+from harness.core.onnx_ports import (
+    Port,
+    external_data,
+    opset_of,
+    parsed,
+    port_of,
+    tensors_of,
+)
+from harness.core.received import DamagedError, leads_inside
 from harness.core.text import shortened
 
 if TYPE_CHECKING:
     import onnx
-
-PROTO_BYTES = 2 << 30
-"""Largest size of an ONNX file without its external data."""
 
 _MOST_BYTES = 1 << 46
 """Bytes of a tensor that no machine holds."""
@@ -31,7 +36,7 @@ _MOST_BYTES = 1 << 46
 _SHOWN = 80
 """Most characters of a name in a message."""
 
-_HALVES = (10, 16)
+HALVES = (10, 16)
 _BITS = {
     **dict.fromkeys((1, 6, 12), 32),
     **dict.fromkeys((2, 3, 9, 17, 18, 19, 20, 24), 8),
@@ -50,41 +55,6 @@ _SAME_NUMBERS = frozenset(
 _SAME_ROWS = frozenset(("Cast", "DequantizeLinear", "Identity"))
 """Operators that keep ids as ids, or a table as a table. The first input is the one
 that they keep."""
-
-
-_QUANTISES = (
-    *("QuantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger"),
-    *("QLinearConv", "QLinearMatMul", "QLinearAdd", "QGemm", "QAttention"),
-    *("DynamicQuantizeMatMul", "DynamicQuantizeLSTM", "MatMulIntegerToFloat"),
-    "MatMulNBits",
-)
-"""Operators that compute with integers of few bits, so a last bit is a whole step."""
-
-_PASSES_ON = ("Identity", "Reshape", "Transpose", "Unsqueeze", "Squeeze")
-"""Operators that only hand a weight on."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Port:
-    """One input or output of a file, of any runtime's format.
-
-    Attributes:
-        name: Name in the file.
-        dtype: Dtype as NumPy names it; empty if the file does not declare it.
-        shape: Size of each axis. Text stands for an open axis, and it is empty if that
-            axis has no name. None if the file declares no shape.
-
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int | str, ...] | None
-
-    def __str__(self) -> str:
-        """Dtype and shape for messages: ``int64 [batch, 77]``."""
-        shape = ("?",) if self.shape is None else self.shape
-        sizes = ", ".join("?" if size == "" else str(size) for size in shape)
-        return f"{self.dtype or '?'} [{sizes}]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,13 +128,9 @@ def read_header(path: Path) -> Header:
 
 @functools.cache
 def _read(path: Path, _size: int, _changed: int) -> Header:
-    import onnx
-    from google.protobuf.message import DecodeError
-
-    model = onnx.ModelProto()
     try:
-        model.ParseFromString(read_bytes(path, PROTO_BYTES))
-    except (OSError, DamagedError, DecodeError) as error:
+        model = parsed(path)
+    except (OSError, DamagedError) as error:
         msg = f"{path} is no ONNX file, or is cut short ({error})."
         raise SuiteError(msg) from None
     if not model.graph.output:
@@ -185,10 +151,7 @@ def _header(model: onnx.ModelProto) -> Header:
     # Older files list weights among the inputs.
     weights = {tensor.name for tensor in graph.initializer}
     inputs = tuple(port_of(value) for value in graph.input if value.name not in weights)
-    tensors = [*_tensors(graph)]
-    for function in model.functions:
-        tensors += _in_nodes(function.node)
-    external = tuple(_external(one) for one in tensors if _is_external(one))
+    external = tuple(_external(one) for one in tensors_of(model) if _is_external(one))
     return Header(
         inputs=inputs,
         outputs=tuple(map(port_of, graph.output)),
@@ -196,19 +159,12 @@ def _header(model: onnx.ModelProto) -> Header:
         half_bytes=sum(
             2 * prod(tensor.dims)
             for tensor in graph.initializer
-            if tensor.data_type in _HALVES
+            if tensor.data_type in HALVES
         ),
         rows=_rows_looked_up(graph, [port.name for port in inputs]),
         external=external,
         opset=opset_of(model),
     )
-
-
-def opset_of(model: onnx.ModelProto) -> int:
-    """Return the opset of ONNX's own operators in a file; 0 if it declares none."""
-    domains = ("", "ai.onnx")
-    declared = [one.version for one in model.opset_import if one.domain in domains]
-    return max(declared, default=0)
 
 
 def _refuse_newer(path: Path, model: onnx.ModelProto) -> None:
@@ -228,72 +184,6 @@ def _refuse_newer(path: Path, model: onnx.ModelProto) -> None:
             raise SuiteError(msg)
 
 
-def computes_in(path: Path) -> str:
-    """Return ``int8`` or ``float16`` where a file computes so; empty for float32.
-
-    Weights of few bits that the file turns into float32 before it reads them are the
-    same numbers in every runtime, so they do not count.
-    """
-    import onnx
-
-    graph = onnx.load(path, load_external_data=False).graph
-    if any(node.op_type in _QUANTISES for node in graph.node):
-        return "int8"
-    halves = frozenset(_HALVES)
-    half = {one.name for one in graph.initializer if one.data_type in halves}
-    half |= {
-        one.name for one in graph.input if one.type.tensor_type.elem_type in halves
-    }
-    for node in graph.node:
-        named = {one.name: one for one in node.attribute}
-        if node.op_type == "Constant":
-            makes = "value" in named and named["value"].t.data_type in halves
-        elif node.op_type == "Cast":
-            makes = "to" in named and named["to"].i in halves
-        else:
-            passes = node.op_type in _PASSES_ON
-            makes = passes and bool(half.intersection(node.input))
-        if makes:
-            half.update(node.output)
-    widens = {"Cast", "DequantizeLinear", *_PASSES_ON}
-    computes = (node for node in graph.node if node.op_type not in widens)
-    return "float16" if any(half.intersection(n.input) for n in computes) else ""
-
-
-def weight_files(graph: onnx.GraphProto) -> tuple[str, ...]:
-    """Return the names of the files beside a graph that hold its weights.
-
-    The graph is one of `read_header`, or made by the harness.
-    """
-    files = (_external_data(one).get("location", "") for one in _tensors(graph))
-    return tuple(filter(None, dict.fromkeys(files)))
-
-
-def port_of(value: onnx.ValueInfoProto) -> Port:
-    """Return an input or output as a graph declares it."""
-    tensor = value.type.tensor_type
-    shape = None
-    if tensor.HasField("shape"):
-        # Some exporters write -1 for an open axis; 0 is the size of an empty one.
-        shape = tuple(
-            dim.dim_value
-            if dim.HasField("dim_value") and dim.dim_value >= 0
-            else dim.dim_param
-            for dim in tensor.shape.dim
-        )
-    return Port(name=value.name, dtype=_dtype(tensor.elem_type), shape=shape)
-
-
-def _dtype(number: int) -> str:
-    """Return the NumPy name of a ``TensorProto.DataType``; empty if it is none."""
-    import onnx
-
-    names = {value: name for name, value in onnx.TensorProto.DataType.items()}
-    others = {"FLOAT": "float32", "DOUBLE": "float64", "UNDEFINED": ""}
-    name = names.get(number, "")
-    return others.get(name, name.lower())
-
-
 def _rows_looked_up(graph: onnx.GraphProto, inputs: Iterable[str]) -> dict[str, int]:
     tables = {one.name: one.dims[0] for one in graph.initializer if one.dims}
     ids = {name: name for name in inputs}
@@ -310,33 +200,12 @@ def _rows_looked_up(graph: onnx.GraphProto, inputs: Iterable[str]) -> dict[str, 
     return found
 
 
-def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """Yield the tensors of a graph, of its attributes and of its subgraphs."""
-    yield from graph.initializer
-    for sparse in graph.sparse_initializer:
-        yield from (sparse.values, sparse.indices)
-    yield from _in_nodes(graph.node)
-
-
-def _in_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
-    for node in nodes:
-        for attribute in node.attribute:
-            yield from (attribute.t, *attribute.tensors)
-            graphs = (attribute.g,) if attribute.HasField("g") else attribute.graphs
-            for graph in graphs:
-                yield from _tensors(graph)
-
-
 def _is_external(tensor: onnx.TensorProto) -> bool:
     return bool(tensor.external_data) or tensor.data_location == tensor.EXTERNAL
 
 
-def _external_data(tensor: onnx.TensorProto) -> dict[str, str]:
-    return {entry.key: entry.value for entry in tensor.external_data}
-
-
 def _external(tensor: onnx.TensorProto) -> ExternalTensor:
-    about = _external_data(tensor)
+    about = external_data(tensor)
     due = -(-prod(tensor.dims) * _BITS.get(tensor.data_type, 0) // 8)
     return ExternalTensor(
         name=tensor.name,

@@ -29,6 +29,9 @@ class Plugin:
     Attributes:
         cases: Readers of the tables ``[pipeline.NAME]`` of a suite, each a
             `harness.suite.end_to_end.Reader`. The first that can be loaded reads all.
+        files: Readers of files that others exported, which ``[component.NAME]`` names,
+            each a `harness.suite.files.FileReader`. The first that can be loaded reads
+            all.
         baselines: Functions of the name of a baseline and the folder of runs. Each
             returns the path of the baseline; `ParityError` says that there is none.
         commands: `click` commands of `parity`.
@@ -83,6 +86,7 @@ class Plugin:
     """
 
     cases: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
     baselines: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()

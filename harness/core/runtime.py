@@ -166,15 +166,18 @@ class OwnFormat:
         weights: Suffix of the separate file that may hold the weights.
         lacking: ``module:function``. The function gets the path of a file and the path
             of its weights. It returns a clause about missing data, or an empty text.
-        take: ``module:function`` that a worker process calls to put such a file into
-            the store.
+        ports: ``module:function``. The function gets the paths of a copy and of the
+            file itself, and returns the inputs and outputs, `Port` each.
+        graph: ``module:function``. The function gets a path and the names of inputs and
+            outputs, and returns the operators as an ONNX graph without weights.
 
     """
 
     title: str
     weights: str
     lacking: str
-    take: str
+    ports: str
+    graph: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

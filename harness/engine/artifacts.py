@@ -40,6 +40,7 @@ from harness.engine.stage import Stage, lost
 from harness.engine.store import Store
 from harness.engine.worker_pool import WorkerPool, add_seconds
 from harness.recipes import RECIPES
+from harness.suite.files import file_reader
 from harness.suite.forecast import CONVERT, file_weights, need_of, stored_weights
 
 _NOTHING = Comparison(expected_shape=())
@@ -75,7 +76,7 @@ class Artifacts:
         samples = [sample for group in groups for sample in group.samples]
         result = self.worker_pool.job(
             host,
-            tasks.PREPARE if host == "torch" else tasks.PREPARE_GIVEN,
+            tasks.PREPARE if host == "torch" else file_reader().prepare,
             self.store.root,
             case.component,
             case.export,
@@ -99,15 +100,13 @@ class Artifacts:
         converted = case.component.foreign.converted if case.component.foreign else ()
         for kind, _ in converted:
             owner = formats()[kind]
-            if (own := owner.own_format) is None:
-                continue
             host = f"{CONVERT}{owner.name}"
             self.make(
-                tasks.TAKEN.of(kind=kind, host=host, task=own.take),
-                case.component,
+                tasks.TAKEN.of(kind=kind, host=host, task=file_reader().take),
+                *(case.component, kind),
                 decides=(keys.converted(case.component, kind), owner),
                 subject=case.component.name,
-                label=f"{case.id}: its {own.title}",
+                label=f"{case.id}: its {owner.own_format and owner.own_format.title}",
             )
 
     def _readings(

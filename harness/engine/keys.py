@@ -36,10 +36,10 @@ from harness.core.case import (
 from harness.core.digest import digest_file, digest_tree, digest_value
 from harness.core.entry import Entry
 from harness.core.environment import environment, installed
-from harness.core.foreign_files import weight_files
+from harness.core.onnx_ports import files_beside
 from harness.core.plugins import declared
 from harness.core.rounding import Trials
-from harness.core.runtime import Runtime, onnx_runtime, runtime, runtimes
+from harness.core.runtime import Runtime, formats, onnx_runtime, runtime, runtimes
 from harness.core.settings import RUNS
 from harness.engine.deployed import Reading
 from harness.engine.own_code import own_code
@@ -87,12 +87,12 @@ class Native:
 # out, because a key has the values that they decide; the files named here decide more.
 _RULES = tuple(
     f"core/{name}.py"
-    for name in ("contract", "foreign_files", "onnx_header", "private", "probes")
+    for name in ("contract", "onnx_header", "onnx_ports", "private", "probes")
 )
 _SESSIONS = tuple(f"runtimes/{name}.py" for name in ("driving", "renamed", "session"))
 DRAWN = ("recipes", "measure/named_arrays.py")
 EXPORTED = ("measure", "recipes", "runtimes/graph", "runtimes/pytorch", *_RULES)
-FOREIGN = (*EXPORTED, "runtimes/foreign", *_SESSIONS)
+TAKEN = (*EXPORTED, *_SESSIONS)
 CONVERTED = (
     *("runtimes/graph", "runtimes/renamed.py", *_RULES),
     *("measure/name_map.py", "measure/trace.py"),
@@ -234,12 +234,12 @@ def _(argument: Component) -> object:
         settings["foreign"] = {
             "file": _digest_of(path, kind),
             "names": dict(argument.foreign.names),
-            "code": code_digest(FOREIGN),
+            "code": [code_digest(TAKEN), code_of_plugins("files")],
         }
     if argument.recipe == GIVEN:
         # The file is its own reference, and ONNX Runtime runs it.
         ran = onnx_runtime()
-        code = [code_digest(FOREIGN), _runtime_code(ran)]
+        code = [code_digest(TAKEN), code_of_plugins("files"), _runtime_code(ran)]
         settings["reference"] = [code, builds(ran.distributions)]
     return settings
 
@@ -279,7 +279,10 @@ def _digest_of(path: Path | None, kind: str) -> str:
     """
     if path is None:
         return ""
-    names = (path.name, *weight_files(path, kind))
+    own = formats()[kind].own_format if kind != ONNX else None
+    beside = (f"{path.name}{own.weights}",) if own else files_beside(path)
+    there = (name for name in beside if (path.parent / name).is_file())
+    names = (path.name, *there)
     changed = tuple((path.parent / name).stat().st_mtime_ns for name in names)
     return _digests(path.parent, names, changed)
 

@@ -89,9 +89,6 @@ PREPARE: Final = "harness.runtimes.pytorch.prepare:prepare"
 DRAW_INPUTS: Final = "harness.runtimes.pytorch.prepare:draw_inputs"
 """Draws inputs of one component and runs nothing (`torch`)."""
 
-PREPARE_GIVEN: Final = "harness.runtimes.foreign.onnx_reference:prepare_given"
-"""Like `PREPARE`, for an ONNX file that is its own reference (`onnxruntime`)."""
-
 MEASURE_SELF: Final = "harness.runtimes.pytorch.self_error:measure_self"
 """Measures PyTorch's own error in fewer bits for one component (`torch`)."""
 
@@ -100,7 +97,7 @@ SELF: Final = Stage(
 )
 """PyTorch's own error in a dtype on one sample, with the reference's key."""
 
-LOSSES: Final = "harness.runtimes.foreign.onnx_reference:losses_in"
+LOSSES: Final = "harness.runtimes.graph.file_values:losses_in"
 """Finds what float16 would lose of a graph's values (ONNX Runtime's own host)."""
 
 CHECKED: Final = Stage(
@@ -135,9 +132,13 @@ DEPLOYED: Final = Stage(
 """One variant's deployed file; the kind and the host are its runtime's."""
 
 TAKEN: Final = Stage(
-    kind="", takes=("file", "runtime"), code=keys.FOREIGN, failure=Outcome.LOAD
+    kind="",
+    takes=("file", "runtime"),
+    code=keys.TAKEN,
+    plugins="files",
+    failure=Outcome.LOAD,
 )
-"""A component's foreign file; kind, host and task are its runtime's."""
+"""A component's foreign file; kind and host are its runtime's, the task a plug-in's."""
 
 COMPARE_REMADE: Final = "harness.runtimes.graph.remade:compare"
 """Compares an entry of a store with the same entry, made anew (`torch`)."""

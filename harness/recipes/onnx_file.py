@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from harness.core.case import DTYPES, Component, Source, TensorSpec, is_symbol
 from harness.core.errors import SuiteError
-from harness.core.onnx_header import Port, read_header
+from harness.core.onnx_header import read_header
+from harness.core.onnx_ports import Port
 from harness.recipes.checkpoint import option
 from harness.recipes.types import Drawn, Options, Rng, Signature, Sizes
 

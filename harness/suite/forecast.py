@@ -13,11 +13,9 @@ from math import prod
 from pathlib import Path
 from typing import Any, Final
 
-from harness.core.case import GIVEN, ONNX, Case, Component, Sample, TensorSpec
+from harness.core.case import GIVEN, Case, Component, Sample, TensorSpec
 from harness.core.errors import SuiteError
-from harness.core.foreign_files import weight_files
 from harness.core.memory import Extent, Need
-from harness.core.onnx_header import read_header
 from harness.core.runtime import Cost, runtime
 from harness.recipes import RECIPES, weight_folders
 from harness.recipes.checkpoint import (
@@ -190,28 +188,15 @@ def stored_weights(component: Component) -> int | None:
 
 
 def file_weights(component: Component) -> int:
-    """Return the bytes of weights in a component's foreign files; 0 without any.
-
-    float16 weights count as float32, because processors convert them to that. Other
-    weights count as they are stored. The graph in the same file is small beside them.
-
-    Raises:
-        SuiteError: A file no longer exists.
-
-    """
-    if component.foreign is None:
-        return 0
-    kind, path = component.foreign.files[0]
-    files = (path, *(path.parent / name for name in weight_files(path, kind)))
-    halves = read_header(path).half_bytes if kind == ONNX else 0
-    return halves + sum(file.stat().st_size for file in files)
+    """Return the bytes of weights in a component's foreign files; 0 without any."""
+    return component.foreign.weight_bytes if component.foreign else 0
 
 
 def known_weights(component: Component) -> int:
     """Return the bytes of a component's weights as far as files tell; 0 if unknown.
 
     Raises:
-        SuiteError: A recipe of the harness cannot load them, or a file is gone.
+        SuiteError: A recipe of the harness cannot load them.
 
     """
     return stored_weights(component) or file_weights(component)

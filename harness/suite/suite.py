@@ -44,16 +44,7 @@ from harness.suite import schema
 from harness.suite.end_to_end import end_to_end_cases, roles_of
 from harness.suite.extra_inputs import FILE as WORST_INPUTS
 from harness.suite.extra_inputs import with_worst
-from harness.suite.foreign import (
-    as_foreign,
-    check_given,
-    foreign_plans,
-    read_foreign,
-    refuse_export,
-    refuse_exports,
-    refuse_reference,
-    source_of_file,
-)
+from harness.suite.files import file_reader, read_files
 from harness.suite.shapes import check_fit, with_more_sizes
 from harness.suite.source import check_source, read_source
 from harness.suite.tables import (
@@ -202,8 +193,6 @@ def load_suite(path: Path) -> Suite:
     # A suite that lists no components tests all that the checkpoint has.
     check_source(file.source, source, components, roles, listed="components" in file)
     usual, symbols = deployed_as(source), symbols_of(*components)
-    if not file.source.named_by:
-        refuse_exports(file.export)
     export = read_export(file.export, usual, symbols)
     if not (bindings := read_bindings(file.shapes, symbols)):
         text = f"no [[shapes]] gives sizes to {', '.join(symbols)}."
@@ -214,7 +203,9 @@ def load_suite(path: Path) -> Suite:
     left_out: list[tuple[str, str]] = []
     for component in components:
         name, table = component.name, _table(file, component.name)
-        plans = foreign_plans(table, component, planned)
+        plans = planned
+        if component.foreign:
+            plans = file_reader().plans(table, component.foreign, planned)
         plans = tuple(plan for plan in plans if plan.is_for(name))
         ran = chosen_of(table, plans, name)
         left_out += [(name, plan.word) for plan in plans if plan not in ran]
@@ -226,7 +217,7 @@ def load_suite(path: Path) -> Suite:
             inputs=file.inputs,
             reference=reference,
         )
-    check_given(file, cases)
+    _check_given(file, cases)
     cases = with_more_sizes(cases, file.inputs)
     cases = with_worst(cases, path.parent / WORST_INPUTS)
     of = {case.component.recipe: case for case in reversed(cases)}
@@ -267,7 +258,8 @@ def _cases(
     """Return the cases of a component, one for each plan."""
     bindings = narrow(bindings, component)
     check_fit(component, bindings)
-    export = as_foreign(component, export, bindings)
+    if component.foreign:
+        export = file_reader().settings(component, export, bindings)
     cases = [
         Case(
             component=component,
@@ -335,27 +327,26 @@ def _component_names(
 def _components(
     file: schema.SuiteFile, names: Sequence[str], source: Source
 ) -> tuple[Component, ...]:
-    checkpoint = source if file.source.named_by else None
     listed = "components" in file
     return tuple(
-        _described(name, _table(file, name, *where), checkpoint)
+        _described(name, file, _table(file, name, *where), source)
         for index, name in enumerate(names)
         for where in (("components", index) if listed else ("source",),)
     )
 
 
 def _described(
-    name: str, table: schema.ComponentTable, source: Source | None
+    name: str,
+    file: schema.SuiteFile,
+    table: schema.ComponentTable,
+    source: Source,
 ) -> Component:
     recipe = table.recipe or name
     # Other keys are options of the recipe; the schema declares their types.
     options = {key: one for key, one in table.others.items() if key not in formats()}
-    foreign = read_foreign(table)
-    refuse_export(table, foreign, has_source=source is not None)
-    if source is None:
-        recipe, source = GIVEN, source_of_file(table, foreign)
-    else:
-        refuse_reference(table)
+    foreign, reference = read_files(file, table)
+    if reference is not None:
+        recipe, source = GIVEN, reference
     beside = str(table.place.file.path.parent.resolve())
     if recipe not in RECIPES and beside not in sys.path:
         sys.path.append(beside)  # pytest finds a recipe beside the suite too
@@ -371,6 +362,18 @@ def _described(
         if name not in str(error):
             text = f"{name}: {text}"
         raise table.error(text, wrong or "recipe") from None
+
+
+def _check_given(file: schema.SuiteFile, cases: Sequence[Case]) -> None:
+    """Refuse ``[variant.*.given]`` if no component has a file for that runtime."""
+    taken = {case.backend for case in cases if case.variant.kind == GIVEN}
+    for backend, tables in file.variant.items():
+        if GIVEN in tables and backend not in taken:
+            text = (
+                f"{GIVEN!r} is what a file of others is called, and no [component.*] "
+                f"takes one that {backend} runs; name one there, or take this out."
+            )
+            raise tables[GIVEN].error(text)
 
 
 def _files(table: schema.FilesTable) -> tuple[Path, Path]:

@@ -24,15 +24,15 @@ from harness.engine import export_files, keys, tasks
 from harness.engine.deployed import Deployed, Reading
 from harness.measure.name_map import Names
 from harness.measure.trace import load_inputs
-from harness.runtimes.foreign import lineup
-from harness.runtimes.foreign.lineup import NAMES, take_onnx
+from harness.plugins.foreign.files import lineup
+from harness.plugins.foreign.files.lineup import NAMES, take_onnx
 from harness.runtimes.pytorch.prepare import Work
 from harness.runtimes.pytorch.reference import record_reference
 from harness.runtimes.pytorch.translation import TracedNetwork, translate_once
 from tests.faults.stand import Stand
 from tests.faults.trial import Trial
 
-_PROGRAM = ("measure", "runtimes/foreign", "runtimes/graph", "runtimes/pytorch")
+_PROGRAM = ("measure", "plugins/foreign/files", "runtimes/graph", "runtimes/pytorch")
 
 
 class Rewritten:

@@ -154,7 +154,7 @@ class OnnxFormat(Format):
         entry.value = encodable(value)
 
     def call(self) -> None:
-        from harness.core.foreign_files import bring, lacking, weight_files
+        from harness.plugins.foreign.files.beside import bring, lacking, weight_files
 
         path = self.files / "net" / "model.onnx"
         check_shown(shown(lacking(path, "onnx")), "lacking")
@@ -261,7 +261,7 @@ class MnnFormat(Format):
         (self.files / "net.mnn.weight").write_bytes(self.weights)
 
     def call(self) -> None:
-        from harness.core.foreign_files import lacking
+        from harness.plugins.foreign.files.beside import lacking
         from harness.runtimes.mnn import file
 
         path = self.files / "net.mnn"

@@ -41,28 +41,32 @@ HOMES = {
             "plugins.tune.draws",
             "plugins.bench.*",
         ),
-        "plugins.plan.search",
+        *("plugins.plan.search", "plugins.foreign.files.onnx_reference"),
         *("plugins.card.*", "plugins.elsewhere.*"),  # a card and a trace have arrays
         "strategies",
     ),
     "hypothesis": ("strategies",),
     "numba": ("measure.kernel",),
     "torch": (
-        *("recipes.*", "runtimes.pytorch.*", "runtimes.foreign.*"),
+        *("recipes.*", "runtimes.pytorch.*", "plugins.foreign.files.*"),
         *("plugins.weights.check", "plugins.weights.module_settings"),
         *("plugins.weights.causes", "plugins.weights.graph"),
         "plugins.pipelines.drawing.*",
         *("plugins.start.doctor.child", "plugins.bench.torch_module"),
     ),
     "onnx": (
-        "core.onnx_header",
-        *("runtimes.pytorch.export", "runtimes.graph.*", "runtimes.foreign.*"),
+        *("core.onnx_header", "core.onnx_ports", "plugins.start.init.bits"),
+        *("runtimes.pytorch.export", "runtimes.graph.*", "plugins.foreign.files.*"),
         *("runtimes.onnxruntime.*", "runtimes.mnn.*", "plugins.start.doctor.child"),
         *("plugins.explain.cut", "plugins.explain.redraw", "plugins.explain.evaluated"),
         *("plugins.patterns.mended", "plugins.patterns.operands"),
         *("plugins.weights.check", "plugins.weights.attribute*"),
     ),
-    "onnx_ir": ("runtimes.pytorch.*", "plugins.weights.check", "runtimes.foreign.*"),
+    "onnx_ir": (
+        "runtimes.pytorch.*",
+        "plugins.weights.check",
+        "plugins.foreign.files.*",
+    ),
     "onnxscript": ("runtimes.pytorch.translation",),  # torch.onnx imports the rest
     "onnxruntime": ("runtimes.onnxruntime.*",),
     "MNN": ("runtimes.mnn.*",),
@@ -78,7 +82,7 @@ HOMES = {
 # Here a framework is imported only inside the function that needs it: reading a suite,
 # asking for help or starting pytest must not load one.
 LATE = (
-    *("core.onnx_header", "recipes.*", "commands.*", "plugins.*"),
+    *("core.onnx_*", "recipes.*", "commands.*", "plugins.*"),
     *("runtimes.mnn.convert", "plugin"),
 )
 # Only worker processes import these.
@@ -88,6 +92,8 @@ NOT_LATE = (
     "plugins.contracts.runs.*",
     *("plugins.explain.cut", "plugins.explain.redraw", "plugins.explain.evaluated"),
     *("plugins.card.*", "plugins.elsewhere.*", "plugins.pipelines.drawing.*"),
+    *(f"plugins.foreign.files.{name}" for name in ("lineup", "onnx_ref*", "pairing")),
+    "plugins.foreign.files.take",
 )
 
 

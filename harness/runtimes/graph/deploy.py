@@ -13,10 +13,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
-from harness.core.case import ONNX, Component, Variant
+from harness.core.case import Component, Variant
 from harness.core.entry import Entry, check_artifact
 from harness.core.errors import StageError
-from harness.core.foreign_files import check_whole
 from harness.core.probes import load_probes
 from harness.core.runtime import runtime
 from harness.engine import export_files
@@ -41,15 +40,14 @@ def deploy(  # noqa: PLR0917  # a worker's arguments have no names
     inputs, for a variant that is calibrated.
 
     Raises:
-        StageError: The graph's weights are not all there, or the converter or the
-            transformation failed.
+        StageError: The graph was changed, or the converter or the transformation
+            failed.
 
     """
     report_progress("converting", component.name, f"{variant.backend} {variant.name}")
     # A foreign file may be the user's own, by a link, and be written over.
     check_artifact(onnx)
     source = onnx.file(export_files.MODEL)
-    check_whole(source, ONNX, component.name)
     names = Names.load(onnx.path)
     promises = component
     if names:

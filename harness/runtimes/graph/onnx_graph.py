@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import onnx
 
 from harness.core.contract import Sides
-from harness.core.onnx_header import port_of
+from harness.core.onnx_ports import port_of
 from harness.core.probes import Probe
 from harness.measure.align import Axes, GraphValue, wanted_values
 

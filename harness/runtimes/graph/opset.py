@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import onnx
 
-from harness.core.onnx_header import opset_of
+from harness.core.onnx_ports import opset_of
 
 if TYPE_CHECKING:
     from onnx.defs import OpSchema

@@ -142,7 +142,8 @@ RUNTIME = Runtime(
         title="MNN file",
         weights=".weight",
         lacking="harness.runtimes.mnn.file:lacking_mnn",
-        take="harness.runtimes.mnn.given:take_mnn",
+        ports="harness.runtimes.mnn.given:ports",
+        graph="harness.runtimes.mnn.given:graph",
     ),
     # ``--fp16`` is not among these: it makes every layer float16, whatever the file
     # of a plan says (MNN 3.6.1).

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from harness.core.case import Component, Variant
 from harness.core.contract import Sides, breach
 from harness.core.errors import StageError
-from harness.core.onnx_header import Port
+from harness.core.onnx_ports import Port
 from harness.core.outcome import Outcome
 from harness.core.probes import Probe
 from harness.core.program import ended, signal_name

@@ -1,12 +1,12 @@
-"""Read a foreign ``.mnn`` file, and describe its graph.
+"""Describe an ``.mnn`` file that others made: its inputs, outputs and graph.
 
-This runs in a child process. The file's values keep their names of an ONNX file. So the
-graph is written as ONNX, without weights, for `lineup` to read.
+This runs in a child process. The file's values keep their names of an ONNX file, so the
+graph is described as ONNX.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -14,79 +14,52 @@ import MNN
 import MNN.expr
 import onnx
 
-from harness.core.case import Component
-from harness.core.errors import StageError, SuiteError
-from harness.core.foreign_files import bring, check_whole
-from harness.core.onnx_header import Port
-from harness.core.outcome import Outcome
-from harness.engine.export_files import GRAPH
-from harness.measure.name_map import Names, match
-from harness.runtimes.mnn import MODEL, RUNTIME
+from harness.core.onnx_ports import Port
 from harness.runtimes.mnn.ports import file_ports
 from harness.runtimes.mnn.session import refused
-from harness.suite.foreign import whose_file
 
 _DATA, _CONSTANT = "Input", "Const"
 _LAYOUT = "___tr4"
 
 
-def take_mnn(folder: Path, component: Component) -> None:
-    """Put a component's foreign ``.mnn`` file, its names and its graph into a folder.
+def ports(model: Path, original: Path) -> tuple[list[Port], list[Port]]:
+    """Return the inputs and outputs of an ``.mnn`` file, a copy of the `original`.
 
     Raises:
-        StageError: MNN refuses the file, or its weights are not all there.
-        SuiteError: The file's names are not the recipe's.
+        StageError: MNN refuses the file.
 
     """
-    path = component.foreign.of(RUNTIME.reads) if component.foreign else None
-    if path is None:
-        return
-    check_whole(path, RUNTIME.reads, component.name)
-    bring(path, RUNTIME.reads, folder, MODEL)
-    names = _names(component, path, folder / MODEL)
-    names.save(folder)
-    onnx.save(_graph(folder / MODEL, names), folder / GRAPH)
-
-
-def _names(component: Component, path: Path, model: Path) -> Names:
     try:
         taken, made = file_ports(model)
     except Exception as error:  # MNN raises no class of its own
-        raise refused(path, error, MNN.version()) from error
-    try:
-        return match(
-            component,
-            path.name,
-            taken,
-            [Port(name=name, dtype="", shape=None) for name in made],
-            whose=whose_file,
-        )
-    except SuiteError as error:
-        raise StageError(str(error), outcome=Outcome.MISSING) from error
+        raise refused(original, error, MNN.version()) from error
+    return taken, [Port(name=name, dtype="", shape=None) for name in made]
 
 
-def _graph(model: Path, names: Names) -> onnx.ModelProto:
-    """Return the file's operators as an ONNX graph, which cannot run."""
+def graph(
+    model: Path, inputs: Sequence[str], outputs: Sequence[str]
+) -> onnx.ModelProto:
+    """Return a file's operators as an ONNX graph without weights, which cannot run."""
     found = MNN.expr.load_as_dict(str(model))
     inputs_of = {
         name: [entry.name for entry in variable.inputs]
         for name, variable in found.items()
         if variable.op_type not in {_DATA, _CONSTANT}
     }
-    inputs_of = contracted(inputs_of, names.own_outputs)
+    inputs_of = contracted(inputs_of, outputs)
     helper = onnx.helper
     nodes = [
         helper.make_node(found[name].op_type, inputs_of[name], [name], name=name)
         for name in _sorted(inputs_of)
     ]
     kind = onnx.TensorProto.FLOAT
-    graph = helper.make_graph(
+    described = helper.make_graph(
         nodes,
         "mnn",
-        [helper.make_tensor_value_info(name, kind, None) for name in names.own_inputs],
-        [helper.make_tensor_value_info(name, kind, None) for name in names.own_outputs],
+        [helper.make_tensor_value_info(name, kind, None) for name in inputs],
+        [helper.make_tensor_value_info(name, kind, None) for name in outputs],
     )
-    return helper.make_model(graph)
+    return helper.make_model(described)
 
 
 def contracted(

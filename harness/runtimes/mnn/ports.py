@@ -8,7 +8,7 @@ from pathlib import Path
 import MNN
 import MNN.nn
 
-from harness.core.onnx_header import Port
+from harness.core.onnx_ports import Port
 
 
 def file_ports(path: Path) -> tuple[list[Port], list[str]]:

@@ -9,7 +9,7 @@ from typing import Final
 import onnx
 
 from harness.core.errors import first_line
-from harness.core.onnx_header import opset_of
+from harness.core.onnx_ports import opset_of
 from harness.core.probes import Probe
 from harness.runtimes.graph.onnx_graph import origin_of, types_of
 from harness.runtimes.graph.opset import another_opset

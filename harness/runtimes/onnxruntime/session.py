@@ -22,7 +22,7 @@ import onnx
 
 from harness.core.case import Device
 from harness.core.errors import StageError, first_line
-from harness.core.onnx_header import weight_files
+from harness.core.onnx_ports import weight_files
 from harness.core.outcome import Outcome
 from harness.core.probes import load_probes
 from harness.engine.export_files import PROBES
@@ -95,7 +95,7 @@ class OrtSession(AbstractContextManager["OrtSession"]):
         level = "all" if self._level == _ALL else f"level {self._level}"
         if self._left_out:
             level = f"{level} without {', '.join(self._left_out)}"
-        names = (path.name, *weight_files(self._proto.graph))
+        names = (path.name, *weight_files(self._proto))
         files = [file for name in names if (file := path.parent / name).is_file()]
         self._ort = drive(RUNTIME, device, files)
         self._opened = ""

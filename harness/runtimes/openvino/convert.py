@@ -14,7 +14,7 @@ import openvino as ov
 from harness.core.case import Component, Variant
 from harness.core.contract import Sides, breach
 from harness.core.errors import StageError, first_line
-from harness.core.onnx_header import Port
+from harness.core.onnx_ports import Port
 from harness.core.outcome import Outcome
 from harness.core.probes import Probe
 from harness.runtimes.openvino import MODEL

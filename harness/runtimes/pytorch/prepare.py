@@ -17,7 +17,6 @@ from tempfile import TemporaryDirectory
 import torch
 
 from harness.core.case import (
-    ONNX,
     Component,
     Device,
     ExportSettings,
@@ -29,18 +28,16 @@ from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.plugins import merged
 from harness.core.probes import load_probes
-from harness.core.runtime import formats
-from harness.engine import keys, tasks
+from harness.engine import tasks
 from harness.engine.export_files import MODEL, PROBES
 from harness.engine.host import report_progress
 from harness.engine.store import Store
 from harness.measure.align import wanted_values
-from harness.measure.name_map import Names
+from harness.measure.name_map import BY_NAMES, Names
 from harness.measure.named_arrays import Run
 from harness.measure.trace import load_inputs
 from harness.recipes import recipe_module
 from harness.recipes.inputs import draw
-from harness.runtimes.foreign.lineup import NAMES, line_up_converted, take_onnx
 from harness.runtimes.graph.onnx_graph import unread_inputs
 from harness.runtimes.pytorch.export import Exported, export_onnx, quiet
 from harness.runtimes.pytorch.export_errors import refuse_adapters
@@ -54,6 +51,7 @@ from harness.runtimes.pytorch.reference import (
 from harness.runtimes.pytorch.stages import Stages
 from harness.runtimes.pytorch.submodules import program_of_module
 from harness.runtimes.pytorch.translation import TracedNetwork, translate_once
+from harness.suite.files import file_reader
 
 
 def prepare(
@@ -190,7 +188,7 @@ def program_of(network: TracedNetwork, graph: Entry) -> Program:
     names = Names.load(graph.path)
     if names is None and network.settings.exporter == "torchscript":
         return program_of_module(network.copy, network.example)
-    if names is None or names.by == NAMES:
+    if names is None or names.by == BY_NAMES:
         with quiet():
             return translate_once(network).program
     return program_of_module(network.module, network.example)
@@ -301,18 +299,10 @@ class Work(Stages):
         )
 
     def _export(self, group: Group, folder: Path) -> Exported:
-        network, taken = self.network(group), self.component.foreign
-        if taken:
-            kind, path = taken.files[0]
-            self.say("lining up", str(path))
-            if kind == ONNX:
-                return take_onnx(path, network, folder)
-            owner, file = formats()[kind], keys.converted(self.component, kind)
-            graph = tasks.TAKEN.of(kind=kind).find(self.store, file, owner)
-            if graph is None:
-                msg = f"{self.component.name}: the store lost its file {path.name}."
-                raise StageError(msg, outcome=Outcome.LOAD)
-            return line_up_converted(graph.path, network, folder)
+        network = self.network(group)
+        if self.component.foreign:
+            taken: Exported = file_reader().export(network, folder)
+            return taken
         self.say("exporting", f"opset {self.settings.opset}, {self.settings.exporter}")
         return export_onnx(
             network,

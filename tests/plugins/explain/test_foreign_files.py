@@ -11,7 +11,7 @@ from harness.plugins.start.init.write import write_suite
 from harness.suite.judge import Judge
 from harness.suite.suite import load_suite
 from tests.places import EXPORTED
-from tests.unit.runtimes.foreign.test_other_reference import (
+from tests.plugins.foreign.test_other_reference import (
     END,
     MATMUL,
     ONE,

@@ -12,8 +12,8 @@ from torch import nn
 from torch.nn import functional
 
 from harness.core.case import ExportSettings
+from harness.plugins.foreign.files.lineup import line_up
 from harness.plugins.weights.check import check_graph
-from harness.runtimes.foreign.lineup import line_up
 from harness.runtimes.pytorch.export import quiet
 from tests.unit import nets
 

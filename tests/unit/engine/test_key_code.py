@@ -110,19 +110,20 @@ def test_weights_drawn_with_another_instruction_set_are_others(given, monkeypatc
     assert digests(trained, "onnx") == read
 
 
+PLUGINS = ("plugins/foreign/files", "plugins/pipelines", "plugins/weights")
 FOLDERS = (
-    *("measure", "plugins/pipelines", "plugins/weights", "recipes"),
-    *("runtimes/foreign", "runtimes/graph"),
+    *("measure", "recipes", "runtimes/graph"),
+    *(name for name in PLUGINS if (keys.HOME / name).is_dir()),
     *("runtimes/mnn", "runtimes/onnxruntime", "runtimes/openvino", "runtimes/pytorch"),
 )
 FILES = (
-    *("core/contract.py", "core/foreign_files.py", "core/onnx_header.py"),
+    *("core/contract.py", "core/onnx_header.py", "core/onnx_ports.py"),
     *("core/probes.py", "runtimes/renamed.py", "runtimes/session.py"),
     "measure/name_map.py",
 )
 RULES, NAMED = {*FILES[:4]}, {"measure", "measure/name_map.py"}
 EXPORTED = {*NAMED, "recipes", "runtimes/graph", "runtimes/pytorch", *RULES}
-FOREIGN = {*EXPORTED, "runtimes/foreign", *FILES[4:6]}
+FOREIGN = {*EXPORTED, "plugins/foreign/files", *FILES[4:6]}
 CONVERTED = {"runtimes/graph", *RULES, "runtimes/renamed.py", "measure/name_map.py"}
 PICTURES = {*NAMED, "recipes", "plugins/pipelines", "runtimes/pytorch"}
 REMADE = {

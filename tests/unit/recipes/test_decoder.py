@@ -12,7 +12,6 @@ from harness.recipes import describe
 from harness.recipes.inputs import draw, generator
 from harness.recipes.text import decoder
 from harness.recipes.text.decoder import unfit
-from harness.suite.foreign import whose_file
 from tests.unit import recipe_runs
 from tests.unit.encoders import write_encoder
 
@@ -102,12 +101,6 @@ def test_the_last_position_is_kept_for_the_new_token(tmp_path):
 def test_an_encoder_and_decoder_is_refused(tmp_path):
     with pytest.raises(SuiteError, match="encoder's keys and values"):
         describe(STEP, STEP, write_encoder(tmp_path, "bart", d_model=32))
-
-
-def test_a_file_with_a_cache_is_known_to_be_of_the_step(tmp_path):
-    step, other = part(tmp_path), part(tmp_path, "default")
-
-    assert whose_file(other, step.inputs, step.outputs) == STEP
 
 
 @pytest.mark.parametrize(

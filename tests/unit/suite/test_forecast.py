@@ -8,30 +8,24 @@ from dataclasses import replace
 from math import prod
 from pathlib import Path
 
-import numpy as np
-import onnx
 import pytest
 
-from harness.core.case import GIVEN, ForeignModel, Sample, Source, Variant
+from harness.core.case import GIVEN, Sample, Source, Variant
 from harness.core.errors import StageError, SuiteError
 from harness.core.memory import GIB, MemoryBudget, Need, available_bytes
 from harness.core.outcome import Outcome
 from harness.core.runtime import runtimes
-from harness.engine.engine import Engine
-from harness.engine.store import Store
 from harness.engine.worker_pool import WorkerPool
 from harness.recipes import describe
 from harness.runtimes.pytorch.prepare import weigh
 from harness.suite.forecast import (
     CONVERT,
     extent_of,
-    file_weights,
     need_of,
     stored_weights,
 )
-from harness.suite.schema import Limits
 from harness.suite.suite import load_suite
-from tests.places import DIGITS, EXPORTED, FIXTURES
+from tests.places import DIGITS, FIXTURES
 from tests.unit import nets
 
 SD15 = FIXTURES / "sd15"
@@ -309,69 +303,6 @@ def test_a_stage_waits_where_it_does_not_fit_beside_what_runs(
     one, two, patience_s, order
 ):
     assert in_turn(MemoryBudget(4.0), one, two, patience_s) == order
-
-
-def half(folder, *, external):
-    """Return a file of 5000 numbers in 16 bits and 3000 in 32."""
-    helper = onnx.helper
-    weights = [np.ones(5000, np.float16), np.ones(3000, np.float32)]
-    graph = helper.make_graph(
-        [helper.make_node("Identity", ["x"], ["y"])],
-        "half",
-        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 4])],
-        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["n", 4])],
-        [onnx.numpy_helper.from_array(w, f"w{i}") for i, w in enumerate(weights)],
-    )
-    path = folder / "half.onnx"
-    onnx.save_model(
-        helper.make_model(graph),
-        path,
-        save_as_external_data=external,
-        location="half.bin",
-        size_threshold=0,
-    )
-    return path
-
-
-@pytest.mark.parametrize("external", [False, True], ids=["within", "beside"])
-def test_a_file_without_pytorch_is_counted_as_it_is_loaded(tmp_path, external):
-    path = half(tmp_path, external=external)
-    given = replace(
-        describe("half", "given", Source(path=path)), foreign=ForeignModel(onnx=path)
-    )
-
-    assert stored_weights(given) is None
-    assert file_weights(given) == pytest.approx(4 * 8000, rel=0.05)
-
-
-def test_an_mnn_file_is_counted_with_the_weights_beside_it():
-    folder = EXPORTED
-    unet = describe("unet", "unet", Source(path=folder / "sd", seed=0))
-    taken = replace(
-        unet,
-        foreign=ForeignModel(converted=(("mnn", folder / "mnn_scripts" / "unet.mnn"),)),
-    )
-
-    assert file_weights(unet) == 0
-    assert file_weights(taken) == 116_784 + 206_608
-
-
-def test_a_file_without_pytorch_that_cannot_fit_is_refused_before_it_is_loaded(
-    tmp_path,
-):
-    half(tmp_path, external=True)
-    (tmp_path / "parity.toml").write_text(
-        '[[shapes]]\nn = 2\n[inputs]\nprofiles = ["realistic"]\n'
-        '[backend.onnxruntime]\n[component.half]\nonnx = "half.onnx"\n'
-    )
-    (case,) = load_suite(tmp_path).cases
-
-    with Engine(Store(root=tmp_path / "store"), Limits(memory_gib=0.1)) as engine:
-        record = engine.run(case)
-
-    assert record.failure is not None
-    assert record.failure.outcome is Outcome.MEMORY
-    assert record.failure.message.startswith("running half in ONNX Runtime is forecast")
 
 
 def test_what_is_available_is_some_of_what_there_is():

@@ -7,12 +7,10 @@ import pytest
 
 from harness.core.errors import SuiteError
 from harness.suite.suite import load_suite
-from tests.places import EXPORTED
 from tests.unit.suite.pipelines import UNET
 
 RUNS = "[backend.mnn]\n"
 SOURCE = next(line for line in UNET.splitlines() if line.startswith("checkpoint"))
-GRAPH = json.dumps(str(EXPORTED / "txtai" / "default.onnx"))
 
 PATHS = {
     "a long name": "x" * 300,
@@ -25,8 +23,6 @@ PATHS = {
 KEYS = {
     "checkpoint": UNET.replace(SOURCE, "checkpoint = PATH") + RUNS,
     "lora": UNET.replace(SOURCE, f"{SOURCE}\nlora = PATH") + RUNS,
-    "onnx": f"{UNET}{RUNS}[component.unet]\nonnx = PATH\n",
-    "mnn": f"{UNET}{RUNS}[component.unet]\nonnx = {GRAPH}\nmnn = PATH\n",
     "package": UNET.replace(SOURCE, "package = PATH") + RUNS,
     "command": f'{UNET}{RUNS}targets = ["box"]\n[target.box]\ncommand = [PATH]\n',
 }
@@ -55,11 +51,14 @@ def test_a_path_that_no_file_can_have_is_refused_at_its_line(tmp_path, key, what
         ("package", "a link to itself"),
     }:
         pytest.skip("it is a folder in the package, which is not there")
-    text = KEYS[key]
+    check_refused(tmp_path, KEYS[key], path)
+
+
+def check_refused(folder, text, path):
     line = text[: text.index("PATH")].count("\n") + 1
 
-    said = refusal(tmp_path, text, path)
-    assert said.startswith(f"{tmp_path}/parity.toml:{line}: "), said
+    said = refusal(folder, text, path)
+    assert said.startswith(f"{folder}/parity.toml:{line}: "), said
     assert "\n" not in said
     assert "correct it" in said or "there is no " in said
 
@@ -70,9 +69,3 @@ def test_a_folder_that_this_user_may_not_look_into_is_refused(tmp_path):
     closed.mkdir(mode=0)
     said = refusal(tmp_path, KEYS["checkpoint"], "closed")
     assert "Permission denied" in said
-
-
-def test_a_file_whose_name_leaves_no_room_for_its_weights_is_refused(tmp_path):
-    name = "x" * 250 + ".mnn"
-    (tmp_path / name).write_bytes(b"")
-    assert "rename it" in refusal(tmp_path, KEYS["mnn"], name)

@@ -2,8 +2,6 @@
 
 from math import prod
 
-import onnx
-import onnx.parser
 import pytest
 
 from harness.core.errors import SuiteError
@@ -120,30 +118,6 @@ def test_nothing_is_added_where_every_size_is_baked_in(sizes):
 
 def test_a_suite_may_keep_to_its_own_sizes(sizes):
     assert sizes("unet", "realistic = 1", "realistic = 1\nmore_sizes = false") == []
-
-
-SEQUENCES = """
-components = ["net"]
-[component.net]
-onnx = "net.onnx"
-[[shapes]]
-b = 2
-t = 5
-[inputs]
-profiles = ["realistic"]
-realistic = 1
-[backend.mnn]
-"""
-
-
-def test_a_size_that_several_rows_add_is_added_once(tmp_path):
-    """Where sides and the batch are tried separately, the sides may come again."""
-    graph = "agraph (float[b, t, 8] x) => (float[b, t, 8] y) { y = Tanh (x) }"
-    text = f'<ir_version: 9, opset_import: ["" : 17]> {graph}'
-    onnx.save(onnx.parser.parse_model(text), tmp_path / "net.onnx")
-    (path := tmp_path / "parity.toml").write_text(SEQUENCES, encoding="utf-8")
-    for case in load_suite(path).cases:
-        assert len({sample.id for sample in case.samples}) == len(case.samples)
 
 
 def test_a_size_that_a_network_cannot_halve_is_refused_with_those_it_can(sizes):

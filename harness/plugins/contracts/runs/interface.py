@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from harness.core.case import Component, ExportSettings, TensorSpec, symbol_of
 from harness.core.contract import Sides, unfreeze
-from harness.core.onnx_header import Port
+from harness.core.onnx_ports import Port
 from harness.measure.named_arrays import Run
 from harness.plugins.contracts.runs.reference import Sizes, effects_at
 

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from harness.core.case import GIVEN, LONGEST, ONNX, Component, Source
 from harness.core.errors import SpecError, SuiteError
-from harness.core.foreign_files import lacking
-from harness.core.onnx_header import computes_in
 from harness.core.runtime import EXACT, formats, onnx_runtime
+from harness.plugins.start.init.bits import computes_in
 from harness.plugins.start.init.render import first_runtimes, path_from, render
 from harness.recipes import describe
 from harness.recipes.checkpoint import WEIGHTS
 from harness.recipes.onnx_file import names_of_axes
+from harness.suite.files import file_reader
 from harness.suite.tables import symbols_of
 
 _WEIGHTS = tuple(f"*{suffix}" for suffix in WEIGHTS)
@@ -192,7 +192,7 @@ def _named(root: Path, paths: Sequence[Path]) -> dict[str, Path]:
 
 def _described(name: str, path: Path) -> Component:
     for kind, file in ({ONNX: path} | _converted(path)).items():
-        if words := lacking(file, kind):
+        if words := file_reader().lacking(file, kind):
             raise SuiteError(words)
     return describe(name, GIVEN, Source(path=path))
 

@@ -28,15 +28,20 @@ import onnx_ir
 import torch
 from msgspec import structs
 
+from harness.core.case import ONNX, ForeignModel
 from harness.core.errors import StageError, first_line
-from harness.core.foreign_files import bring, check_whole
 from harness.core.onnx_header import read_header
 from harness.core.outcome import Outcome
 from harness.core.probes import Probe, ValueKind, save_probes
+from harness.core.runtime import formats
+from harness.engine import keys, tasks
 from harness.engine.export_files import GRAPH, MODEL, PROBES
+from harness.engine.host import report_progress
 from harness.measure.align import link
-from harness.measure.name_map import Names, match
-from harness.runtimes.foreign.pairing import paired, sizes_in
+from harness.measure.name_map import BY_NAMES, Names
+from harness.plugins.foreign.files.beside import bring, check_whole
+from harness.plugins.foreign.files.names import match
+from harness.plugins.foreign.files.pairing import paired, sizes_in
 from harness.runtimes.graph.onnx_graph import (
     UNSORTED,
     graph_values,
@@ -51,7 +56,7 @@ from harness.runtimes.pytorch.submodules import program_of_module
 from harness.runtimes.pytorch.translation import TracedNetwork, translate_once
 from harness.runtimes.pytorch.weights import digests_in, owners_of
 
-NAMES, SCOPES, WEIGHTS, OUTPUTS = "names", "scopes", "weights", "outputs"
+NAMES, SCOPES, WEIGHTS, OUTPUTS = BY_NAMES, "scopes", "weights", "outputs"
 ENOUGH = 0.5
 """Share of the computed values; a finer way that lines up less is not used."""
 
@@ -76,6 +81,22 @@ class Lineup:
             p for p in self.probes if p.kind in {ValueKind.COMPUTE, ValueKind.DUPLICATE}
         ]
         return sum(bool(p.onnx) for p in computing) / max(1, len(computing))
+
+
+def take_file(network: TracedNetwork, folder: Path) -> Exported:
+    """Put a network's foreign file into a folder, and line it up with the network.
+
+    Raises:
+        StageError: The file cannot be taken.
+        SuiteError: The file's names are not the recipe's.
+
+    """
+    component = network.component
+    kind, path = (component.foreign or ForeignModel()).files[0]
+    report_progress("lining up", component.name, str(path))
+    if kind == ONNX:
+        return take_onnx(path, network, folder)
+    return _take_converted(kind, path, network, folder)
 
 
 def take_onnx(path: Path, network: TracedNetwork, folder: Path) -> Exported:
@@ -107,16 +128,18 @@ def take_onnx(path: Path, network: TracedNetwork, folder: Path) -> Exported:
     return _lined_up(folder / MODEL, names, network, folder)
 
 
-def line_up_converted(taken: Path, network: TracedNetwork, folder: Path) -> Exported:
-    """Line up a converted file with the network; `folder` gets no model.
-
-    `taken` is the folder of the store that holds the file, its names and its graph.
-    """
-    names = Names.load(taken)
-    if names is None:
-        msg = f"{taken} holds no names."
+def _take_converted(
+    kind: str, path: Path, network: TracedNetwork, folder: Path
+) -> Exported:
+    """Line up a converted file with the network; `folder` gets no model."""
+    component, owner = network.component, formats()[kind]
+    file = keys.converted(component, kind)
+    taken = tasks.TAKEN.of(kind=kind).find(network.store, file, owner)
+    names = Names.load(taken.path) if taken else None
+    if taken is None or names is None:
+        msg = f"{component.name}: the store lost its file {path.name}."
         raise StageError(msg, outcome=Outcome.LOAD)
-    return _lined_up(taken / GRAPH, names, network, folder)
+    return _lined_up(taken.file(GRAPH), names, network, folder)
 
 
 def _lined_up(

@@ -15,7 +15,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import onnx
@@ -32,36 +31,27 @@ from harness.core.case import (
 )
 from harness.core.entry import Entry, check_artifact
 from harness.core.errors import RefusedError, StageError, first_line
-from harness.core.foreign_files import bring, check_whole
 from harness.core.onnx_header import read_header
 from harness.core.outcome import Outcome
-from harness.core.probes import Probe, ValueKind, load_probes, save_probes
+from harness.core.probes import Probe, load_probes, save_probes
 from harness.engine import tasks
-from harness.engine.deployed import Reading
 from harness.engine.export_files import MODEL, PROBES
-from harness.engine.host import report_progress
 from harness.engine.store import Store
-from harness.measure.align import MASKED, GraphValue, wanted_values
-from harness.measure.float16 import Loss, scan
-from harness.measure.name_map import Names, as_given, match
+from harness.measure.align import wanted_values
+from harness.measure.name_map import Names
 from harness.measure.named_arrays import Run
-from harness.measure.trace import OUTPUT, Trace, TraceWriter, load_inputs, open_trace
-from harness.runtimes.graph.onnx_graph import graph_values, makers_of, module_scope
-from harness.runtimes.onnxruntime.session import OPTIMISATION, open_session
+from harness.measure.trace import OUTPUT, TraceWriter, load_inputs
+from harness.plugins.foreign.files.beside import bring, check_whole
+from harness.plugins.foreign.files.names import match
+from harness.runtimes.graph.file_values import (
+    EXPECTED_BYTES,
+    keep,
+    plain,
+    probes_of_file,
+)
+from harness.runtimes.onnxruntime.session import open_session
 from harness.runtimes.pytorch.stages import Stages
 from harness.runtimes.session import Session
-from harness.runtimes.session import open_session as open_deployed
-
-_MOVES = frozenset(
-    {
-        *("Cast", "Concat", "Expand", "Flatten", "Gather", "Identity", "Pad"),
-        *("Reshape", "Shape", "Slice", "Split", "Squeeze", "Tile", "Transpose"),
-        *("Unsqueeze", "Where"),
-    }
-)
-
-_EXPECTED_BYTES = 2**20
-"""Expected size of a value that was not seen yet, to cut a large graph for memory."""
 
 
 def prepare_given(
@@ -82,55 +72,6 @@ def prepare_given(
         work.graph(group)
         work.references(group)
     return work.took_s
-
-
-def losses_in(
-    component: Component,
-    device: Device,
-    backend: str,
-    file: Path,
-    readings: Sequence[Reading],
-) -> tuple[Loss, ...]:
-    """Return what float16 would lose of the values of a file's nodes, in order.
-
-    The file runs with every rewrite off, on the inputs of each sample.
-
-    Raises:
-        StageError: ONNX Runtime refuses the file, or a run of it.
-
-    """
-    probes = [
-        p for p in probes_of_file(file, whole=True) if p.kind is ValueKind.COMPUTE
-    ]
-    sizes = {probe.name: _EXPECTED_BYTES for probe in probes}
-    has = as_given(component, Names.load(file.parent))
-    outputs = [spec.name for spec in has.outputs]
-
-    def traces() -> Iterator[Trace]:
-        for reading in readings:
-            report_progress("running", component.name, f"values of {reading.sample}")
-            with TemporaryDirectory() as folder:
-                writer = TraceWriter(Path(folder))
-                feeds = load_inputs(reading.inputs, component)
-                session.watch(feeds, sizes, partial(_keep, writer))
-                writer.close({})
-                yield open_trace(Path(folder))
-
-    with open_deployed(backend, file, _plain(device), outputs) as session:
-        return scan(probes, traces())
-
-
-def _keep(writer: TraceWriter, name: str, value: np.ndarray) -> None:
-    """Write a value; one with numbers beyond `MASKED` is a mask."""
-    floating = value.dtype.kind == "f" and value.size > 0
-    is_mask = floating and bool((np.abs(value) > MASKED).any())
-    writer.add(name, value, is_mask=is_mask)
-
-
-def _plain(device: Device) -> Device:
-    return Device(
-        threads=device.threads, device=device.device, hints=((OPTIMISATION, 0),)
-    )
 
 
 class _Work(Stages):
@@ -186,8 +127,8 @@ class _Work(Stages):
                     raise StageError(msg, outcome=Outcome.REFERENCE)
                 writer.add(OUTPUT + spec.name, made)
             if wanted:
-                sizes = dict.fromkeys(wanted, _EXPECTED_BYTES)
-                session.watch(feeds, sizes, partial(_keep, writer))
+                sizes = dict.fromkeys(wanted, EXPECTED_BYTES)
+                session.watch(feeds, sizes, partial(keep, writer))
         return {"values": writer.close({}), "rewrite_max_abs": 0.0}
 
     @contextmanager
@@ -206,7 +147,7 @@ class _Work(Stages):
             path = self.component.source.path
             check_whole(path, "onnx", self.component.name)
         outputs = [spec.name for spec in self.component.outputs]
-        return open_session(path, _plain(self.device), outputs)
+        return open_session(path, plain(self.device), outputs)
 
 
 def _found_in(path: Path, probes: Sequence[Probe], names: Names) -> tuple[Probe, ...]:
@@ -221,46 +162,3 @@ def _found_in(path: Path, probes: Sequence[Probe], names: Names) -> tuple[Probe,
         replace(probe, onnx=here.get(probe.name) or made.get(probe.name, ""))
         for probe in probes
     )
-
-
-def probes_of_file(path: Path, *, whole: bool = False) -> tuple[Probe, ...]:
-    """Return a probe for each value that depends on the graph's inputs.
-
-    Where nodes are named by scopes, a value counts as computed if it leaves a scope, as
-    in a module-by-module reference: runtimes fuse the operators inside. Elsewhere, or
-    with `whole`, the value of every operator counts that does more than move numbers.
-    """
-    made = makers_of(onnx.load(path, load_external_data=False).graph)
-    values = [v for v in graph_values(path, module_scope) if not v.is_constant]
-    scoped = not whole and any(value.origin for value in values)
-    nearest: dict[str, tuple[str, ...]] = {}
-    probes = []
-    for position, value in enumerate(values):
-        node = made[value.name]
-        kind = _kind(value, node, scoped=scoped)
-        before = dict.fromkeys(p for name in node.input for p in nearest.get(name, ()))
-        computes = kind is ValueKind.COMPUTE
-        nearest[value.name] = (value.name,) if computes else tuple(before)
-        probes.append(
-            Probe(
-                name=value.name,
-                position=position,
-                kind=kind,
-                op=node.op_type,
-                module=value.origin.replace("/", "."),
-                onnx=value.name,
-                parents=tuple(before),
-            )
-        )
-    return tuple(probes)
-
-
-def _kind(value: GraphValue, node: onnx.NodeProto, *, scoped: bool) -> ValueKind:
-    if value.repeats:
-        return ValueKind.IDENTITY
-    if node.op_type in _MOVES:
-        return ValueKind.MOVE
-    inside = scoped and not value.is_output
-    if inside and value.origin and set(value.used_by) <= {value.origin}:
-        return ValueKind.IDENTITY
-    return ValueKind.COMPUTE

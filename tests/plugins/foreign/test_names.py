@@ -7,9 +7,10 @@ import pytest
 
 from harness.core.case import Component, ForeignModel, Source, TensorSpec
 from harness.core.errors import StageError, SuiteError
-from harness.core.onnx_header import Port
+from harness.core.onnx_ports import Port
 from harness.core.outcome import Outcome
-from harness.measure.name_map import Names, match
+from harness.measure.name_map import Names
+from harness.plugins.foreign.files.names import match
 from harness.runtimes.renamed import fed, read
 
 SAMPLE = TensorSpec(name="sample", shape=("batch", 4, "height", "width"), draw="normal")

@@ -9,7 +9,7 @@ from torch import nn
 
 from harness.core.case import ExportSettings
 from harness.core.probes import Probe, ValueKind
-from harness.runtimes.foreign.lineup import (
+from harness.plugins.foreign.files.lineup import (
     NAMES,
     OUTPUTS,
     SCOPES,
@@ -17,7 +17,7 @@ from harness.runtimes.foreign.lineup import (
     line_up,
     paths_of_scopes,
 )
-from harness.runtimes.foreign.pairing import paired
+from harness.plugins.foreign.files.pairing import paired
 from harness.runtimes.mnn.given import contracted
 from harness.runtimes.pytorch.translation import translate_once
 from tests.plugin import others

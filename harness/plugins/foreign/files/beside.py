@@ -49,6 +49,17 @@ def weight_files(path: Path, kind: str) -> tuple[str, ...]:
     return files
 
 
+def weight_bytes(kind: str, path: Path) -> int:
+    """Return the bytes of a file and of those beside it, to forecast memory.
+
+    float16 weights count as float32, because processors convert them to that. Other
+    weights count as they are stored. The graph in the same file is small beside them.
+    """
+    files = (path, *(path.parent / name for name in weight_files(path, kind)))
+    halves = read_header(path).half_bytes if kind == ONNX else 0
+    return halves + sum(file.stat().st_size for file in files)
+
+
 def _weights_of(path: Path, own: OwnFormat) -> Path:
     """Return the path of the file beside `path` that holds its weights, if it is there.
 

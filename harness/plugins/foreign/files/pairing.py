@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import onnx
 
-from harness.core.onnx_header import port_of
+from harness.core.onnx_ports import port_of
 from harness.core.probes import Probe
 from harness.runtimes.renamed import sizes_of_axes
 

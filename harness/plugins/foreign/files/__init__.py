@@ -1,0 +1,1 @@
+"""Foreign files: what decides their entries in the store."""

@@ -1,1 +1,0 @@
-"""Foreign models, lined up with PyTorch's values or with themselves."""
