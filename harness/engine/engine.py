@@ -173,7 +173,7 @@ class Engine(AbstractContextManager["Engine"]):
         """Run a case, and hand over its record or the error."""
         try:
             record.set_result(self.run(case).with_seconds(took_s))
-        except BaseException as error:  # noqa: BLE001  # who waits for it gets it
+        except BaseException as error:  # noqa: BLE001  # the future raises it
             record.set_exception(error)
 
     def rest(self) -> None:

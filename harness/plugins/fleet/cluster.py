@@ -282,7 +282,7 @@ class Elsewhere(AbstractContextManager["Elsewhere"]):
         except StageError as error:
             failure = Failure(outcome=error.outcome, message=str(error))
             record.set_result(record_of(case, failure=failure))
-        except BaseException as error:  # noqa: BLE001  # who waits for it gets it
+        except BaseException as error:  # noqa: BLE001  # the future raises it
             record.set_exception(error)
 
 

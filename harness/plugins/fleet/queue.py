@@ -42,7 +42,7 @@ class CaseGroup:
         waits: Ids of the graphs that its cases need and others export.
         took_s: Seconds that its own task and those exports took, by kind; its first
             record gets them.
-        payer: The group to whose seconds those of its task are added.
+        payer: The group that counts the seconds of this group's task as its own.
 
     """
 

@@ -165,7 +165,7 @@ class RayExecutor(CaseExecutor):
                 for progress in self._hand_over():
                     try:
                         self._tell(progress)
-                    except Exception as error:  # noqa: BLE001  # who waits gets it
+                    except Exception as error:  # noqa: BLE001  # the future raises it
                         ended = error
                         return
         except Exception as error:  # noqa: BLE001  # Ray raises many kinds
@@ -208,7 +208,7 @@ def _settle(future: Future[Any], get: Callable[[], Any]) -> None:
     """Give a future its result or its error; Ray wraps errors in its own."""
     try:
         future.set_result(get())
-    except Exception as error:  # noqa: BLE001  # who waits for it gets it
+    except Exception as error:  # noqa: BLE001  # the future raises it
         cause = getattr(error, "cause", None)
         if isinstance(cause, ParityError):
             future.set_exception(cause)

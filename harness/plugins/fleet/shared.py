@@ -40,7 +40,7 @@ WAIT_S: Final = 60.0
 """Seconds for which a shared store that does not answer is waited for."""
 
 SAY_S: Final = 5.0
-"""Seconds of waiting after which it is said what is waited for."""
+"""After this many seconds of waiting, a line says what the run waits for."""
 
 _MOVED_S: Final = 1.0
 """Seconds after which a transfer says again how much is done."""

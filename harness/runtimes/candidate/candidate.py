@@ -193,7 +193,7 @@ def _failure(error: StageError, *ran: object, **feeds: object) -> StageError:
 
 
 def _begun(reading: Reading) -> Trace:
-    """Say whose inputs run now, and return the reference's values of them."""
+    """Name the sample that runs now, and return its reference values."""
     SAMPLE.set(reading.sample)
     return open_trace(reading.reference.path)
 
