@@ -7,12 +7,13 @@ harness only when a parity test runs.
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator
-from contextlib import ExitStack, contextmanager
-from datetime import datetime
+from collections.abc import Generator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
+
+from harness.core.run_options import OF_RUN
 
 if TYPE_CHECKING:
     from harness.commands.pytest_session import ParitySession
@@ -20,42 +21,36 @@ if TYPE_CHECKING:
     from harness.suite.suite import Check
 
 _SESSION = pytest.StashKey["ParitySession"]()
-_RUN_NAME = "parity_run"
-_REFUSED = "parity_refused"
-_SHARD = "parity_shard"
-_OPTIONS = (
-    ("store", "DIR", "where artifacts are kept (ini: parity_store)"),
-    ("runs", "DIR", "where reports are written (ini: parity_runs)"),
-    ("tier", "TIER", "hold every value to this tier instead of tolerances.toml"),
-    ("component", "NAME,...", "only these components"),
-    ("backend", "NAME,...", "only these runtimes"),
-    ("variant", "NAME,...", "only these variants"),
-    ("require", "NAME,...", "runtimes whose absence is a failure and not a skip"),
-    ("jobs", "N", "cases in progress at once, instead of the suite's number"),
-    ("shard", "N/OF", "only one part of the cases, as in 3/8; parity merge joins them"),
-    ("on", "CLUSTER", "run the cases on a Ray cluster: ray, or ray://HOST:10001"),
-    ("baseline", "NAME", "compare the run with this reviewed baseline too"),
-    ("mnn-convert", "PROGRAM", "native MNNConvert to use instead of the wheel's"),
+_PART: pytest.StashKey[ShardCases] = pytest.StashKey()
+_FAILED = pytest.StashKey[bool]()
+"""Whether a test failed for another reason than parity."""
+_DIVIDED = pytest.StashKey[bool]()
+_DIVIDED_KEY = "parity_divided"
+"""Whether pytest-xdist divides parity tests; the second is for a worker's output."""
+_LEAVE_OUT = (
+    "-n: parity tests run their cases at once by themselves, so pytest-xdist does not "
+    "divide them; leave out -n, or the parity tests by -m 'not parity'."
 )
+_PASSED = ("within", "gap")
+_PARTS = {"component": "components", "backend": "runtimes", "variant": "variants"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options in one group; all are plain text, so that xdist can send them."""
     group = parser.getgroup("parity", "numerical parity")
-    for name, metavar, text in _OPTIONS:
-        group.addoption(f"--parity-{name}", metavar=metavar, default="", help=text)
-    group.addoption(
-        "--parity-set",
-        metavar="BOUND=VALUE",
-        action="append",
-        default=[],
-        help="change a bound of every tolerance, as in sqnr_db=30; repeatable",
-    )
-    group.addoption(
-        "--parity-read-only",
-        action="store_true",
-        help="put nothing into a shared store",
-    )
+    for part, words in _PARTS.items():
+        text = f"only these {words}"
+        group.addoption(f"--parity-{part}", metavar="NAME,...", default="", help=text)
+    for name, (metavar, text) in OF_RUN.items():
+        option = f"--parity-{name}"
+        if not metavar:
+            group.addoption(option, action="store_true", help=text)
+        elif name == "set":
+            group.addoption(
+                option, metavar=metavar, action="append", default=[], help=text
+            )
+        else:
+            group.addoption(option, metavar=metavar, default="", help=text)
     parser.addini("parity_store", "where artifacts are kept", default="")
     parser.addini("parity_runs", "where reports are written", default="reports/runs")
 
@@ -69,12 +64,6 @@ def pytest_configure(config: pytest.Config) -> None:
         from harness.commands.pytest_session import settings_of
 
         settings_of(config)
-    if config.getoption("parity_on") and config.getoption("dist", "no") != "no":
-        msg = (
-            "--parity-on: the cluster runs cases at once, and each process of "
-            "pytest-xdist waits for one case at a time; leave out -n."
-        )
-        raise pytest.UsageError(msg)
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Reports(config), "parity-reports")
         if "parity" in config.option.markexpr.split():
@@ -95,7 +84,7 @@ def _session(config: pytest.Config) -> ParitySession:
     if _SESSION not in config.stash:
         from harness.commands.pytest_session import ParitySession
 
-        config.stash[_SESSION] = ParitySession(config, config.stash.get(_NAME, ""))
+        config.stash[_SESSION] = ParitySession(config)
     return config.stash[_SESSION]
 
 
@@ -109,34 +98,24 @@ def pytest_collection_modifyitems(
     """
     chosen = {
         part: {name for name in config.getoption(f"parity_{part}").split(",") if name}
-        for part in ("component", "backend", "variant")
+        for part in _PARTS
     }
-    if any(chosen.values()):
+    divided = hasattr(config, "workeroutput")
+    if any(chosen.values()) and not divided:
         from harness.commands.pytest_session import leave_out
 
-        with _refusing(config, items):
-            leave_out(config, items, chosen)
+        leave_out(config, items, chosen)
     yield
-    if config.getoption("parity_shard"):
+    if divided:
+        if any("parity" in getattr(item, "fixturenames", ()) for item in items):
+            output = config.workeroutput  # type: ignore[attr-defined]  # xdist's own
+            output[_DIVIDED_KEY] = True  # the controller alone can refuse
+            items.clear()
+    elif config.getoption("parity_shard"):
         from harness.commands.pytest_session import keep_shard
 
-        with _refusing(config, items):
-            if part := keep_shard(config, items):
-                config.stash[_PART] = part
-        if hasattr(config, "workeroutput"):
-            config.workeroutput[_SHARD] = config.stash.get(_PART, None)
-
-
-@contextmanager
-def _refusing(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
-    """Let an xdist worker refuse through its controller, which alone can refuse."""
-    try:
-        yield
-    except pytest.UsageError as error:
-        if not hasattr(config, "workeroutput"):
-            raise
-        config.workeroutput[_REFUSED] = str(error)
-        items.clear()
+        if part := keep_shard(config, items):
+            config.stash[_PART] = part
 
 
 @pytest.hookimpl(wrapper=True)
@@ -158,14 +137,9 @@ def pytest_make_collect_report() -> Generator[
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> None:
-    """Before the first test, start the cases, with visible progress.
-
-    xdist workers skip this step: they run each case when a test first needs it.
-    """
+    """Before the first test, start the cases, with visible progress."""
     config = session.config
     if config.option.collectonly or session.testsfailed:
-        return
-    if hasattr(config, "workerinput"):
         return
     if any(item.get_closest_marker("parity") for item in session.items):
         _session(config).start(session.items)
@@ -238,14 +212,6 @@ class _Reports:
         return report.outcome, "", report.outcome.upper()
 
 
-_NAME = pytest.StashKey[str]()
-_PART: pytest.StashKey[ShardCases] = pytest.StashKey()
-_FAILED = pytest.StashKey[bool]()
-"""Whether a test failed for another reason than parity."""
-_PASSED = ("within", "gap")
-_WHY = pytest.StashKey[str]()
-
-
 def told_by(report: pytest.TestReport | pytest.CollectReport) -> dict[str, str]:
     """Return a parity test's properties of its check; empty for other reports."""
     if getattr(report, "when", "") != "call":
@@ -259,25 +225,10 @@ def told_by(report: pytest.TestReport | pytest.CollectReport) -> dict[str, str]:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node: object) -> None:
-    """Tell an xdist worker which run it is part of."""
-    config: pytest.Config = node.config  # type: ignore[attr-defined]  # xdist's own
-    if _NAME not in config.stash:
-        now = datetime.now().astimezone()
-        # The first process that has something to write makes the folder, so a run
-        # without parity tests leaves none. The process id makes the name unique.
-        config.stash[_NAME] = f"{now:%Y-%m-%dT%H-%M-%S}-{os.getpid()}"
-    node.workerinput[_RUN_NAME] = config.stash[_NAME]  # type: ignore[attr-defined]  # idem
-
-
-@pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: object) -> None:
-    """Keep why an xdist worker refused to run, and the shard that it ran."""
-    output = getattr(node, "workeroutput", None) or {}
-    if part := output.get(_SHARD):
-        node.config.stash[_PART] = part  # type: ignore[attr-defined]  # xdist's own
-    if _REFUSED in output:
-        node.config.stash[_WHY] = output[_REFUSED]  # type: ignore[attr-defined]  # xdist's
+    """Keep that a worker of pytest-xdist has refused to run parity tests."""
+    if _DIVIDED_KEY in (getattr(node, "workeroutput", None) or {}):
+        node.config.stash[_DIVIDED] = True  # type: ignore[attr-defined]  # xdist's own
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -290,7 +241,7 @@ def pytest_keyboard_interrupt(excinfo: pytest.ExceptionInfo[BaseException]) -> N
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """End child processes, write the report, and exit with 2 if parity is unknown."""
-    if _WHY in session.config.stash:
+    if _DIVIDED in session.config.stash:
         session.exitstatus = pytest.ExitCode.USAGE_ERROR
     parity_session = session.config.stash.get(_SESSION, None)
     if parity_session is not None:
@@ -303,8 +254,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the summary, first divergence first."""
-    if why := terminalreporter.config.stash.get(_WHY, ""):
-        terminalreporter.line(f"ERROR: {why}", red=True)
+    if _DIVIDED in terminalreporter.config.stash:
+        terminalreporter.line(f"ERROR: {_LEAVE_OUT}", red=True)
     parity_session = terminalreporter.config.stash.get(_SESSION, None)
     if parity_session is not None:
         parity_session.print_summary(terminalreporter)

@@ -15,6 +15,7 @@ import click
 from click.core import ParameterSource
 
 from harness.core.errors import ParityError, SuiteError
+from harness.core.run_options import OF_RUN as RUN_OPTIONS
 
 if TYPE_CHECKING:
     from harness.core.case import Case
@@ -55,36 +56,27 @@ SUITE = click.option(
 )
 
 
-RUNS = click.option(
-    "--runs",
-    default="reports/runs",
-    show_default=True,
-    type=HomePath(),
-    help="Where reports are written and looked for.",
-)
-STORE = click.option(
-    "--store",
-    default="",
-    help="Where artifacts are kept: a folder, or a URL such as s3://bucket/prefix.",
-)
-TIER = click.option("--tier", default="", help="Hold every value to this tier.")
-SET = click.option(
-    "--set",
-    "changes",
-    multiple=True,
-    metavar="BOUND=VALUE",
-    help="Change a bound of every tolerance, as in sqnr_db=30; repeatable.",
-)
+def of_run(name: str, text: str = "", **about: Any) -> Callable[[_Command], _Command]:  # noqa: ANN401  # click's own
+    """Return an option of `run_options.OF_RUN`, perhaps with another help."""
+    option = RUN_OPTIONS[name]
+    about = {"metavar": option.metavar, "default": ""} | about
+    if not option.metavar:
+        about = {"is_flag": True}
+    text = text or f"{option.text[0].upper()}{option.text[1:]}."
+    names = [f"--{name}", "changes"] if name == "set" else [f"--{name}"]
+    return click.option(*names, help=text, **about)
 
-MNN_CONVERT = click.option(
-    "--mnn-convert", default="", help="A native MNNConvert to use."
-)
+
+RUNS = of_run("runs", default="reports/runs", show_default=True, type=HomePath())
+STORE = of_run("store")
+TIER = of_run("tier")
+SET = of_run("set", default=(), multiple=True)
+MNN_CONVERT = of_run("mnn-convert")
 
 
 def on_cluster(does: str) -> Callable[[_Command], _Command]:
     """Return the option --on, whose help says what it does there."""
-    text = f"{does} on a Ray cluster: ray, or ray://HOST:10001."
-    return click.option("--on", default="", metavar="CLUSTER", help=text)
+    return of_run("on", f"{does} on a Ray cluster: ray, or ray://HOST:10001.")
 
 
 def out_path(text: str) -> Callable[[_Command], _Command]:
@@ -106,11 +98,6 @@ def number(
     """Return an option with its help: a whole number, of which `least` is the least."""
     kind = click.IntRange(min=least)
     return click.option(name, default=default, show_default=True, type=kind, help=text)
-
-
-def with_baseline(text: str) -> Callable[[_Command], _Command]:
-    """Return the option --baseline with its help: the name of a baseline, or empty."""
-    return click.option("--baseline", default="", metavar="NAME", help=text)
 
 
 JUDGED_BY = click.option(

@@ -5,19 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.commands.options import (
-    MNN_CONVERT,
-    OF_RUN,
-    case_ids,
-    on_cluster,
-    with_baseline,
-)
+from harness.commands.options import OF_RUN, case_ids, of_run
 from harness.core.errors import ParityError
 from harness.core.shown import echo, print_lines, shown, styled
 
@@ -32,28 +25,13 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("cases", nargs=-1, shell_complete=case_ids)
 @OF_RUN
-@click.option(
-    "--require",
-    default="",
-    metavar="NAME,...",
-    help="Runtimes whose absence is a failure and not a skip.",
-)
-@click.option(
-    "--jobs",
-    default=None,
-    type=click.IntRange(min=1),
-    help="Cases at once; the suite says when left out.",
-)
-@on_cluster("Run the cases")
-@click.option("--read-only", is_flag=True, help="Put nothing into a shared store.")
-@MNN_CONVERT
-@with_baseline("Compare the run with this reviewed baseline too.")
-@click.option(
-    "--shard",
-    default="",
-    metavar="N/OF",
-    help="Run one part of the cases, as in 3/8; `parity merge` joins the parts.",
-)
+@of_run("require")
+@of_run("jobs", type=click.IntRange(min=1), default=None)
+@of_run("on")
+@of_run("read-only")
+@of_run("mnn-convert")
+@of_run("baseline")
+@of_run("shard")
 @click.option(
     "--isolate",
     is_flag=True,
@@ -69,15 +47,11 @@ def run(  # one option each
     only_list: bool,
     forecast: bool,
     e2e: bool,
-    require: str,
-    jobs: int | None,
-    **words: Any,  # noqa: ANN401  # the settings that are plain text
+    **options: Any,  # noqa: ANN401  # the settings, mostly as plain text
 ) -> int:
     """Run CASES of a suite, such as unet, mnn/int8 or "unet/*/fp32". Default: all."""
-    from harness.core.runtime import runtimes
-    from harness.core.settings import Settings
-    from harness.core.toml_file import did_you_mean
-    from harness.report.finish import baseline_of
+    from harness.commands.session import settings_of, shard_part
+    from harness.engine.run import path_of
     from harness.suite.suite import load_suite
 
     loaded = load_suite(suite)
@@ -94,32 +68,19 @@ def run(  # one option each
             msg = f"{suite} has no end-to-end case{hint}."
             raise ParityError(msg)
     part = None
-    if shard := words.pop("shard"):
-        from harness.engine.run import path_of
-        from harness.engine.run_folder import costs_of
-        from harness.suite.shards import shard_of
-
+    if shard := options["shard"]:
         path = path_of(loaded)
-        runs = Path(words["runs"])
-        costs_s = costs_of(runs, ((path, case.id) for case in chosen))
-        part = shard_of(shard).part_of([(path, case) for case in chosen], costs_s)
+        divided = [(path, case) for case in chosen]
+        part = shard_part("--shard", shard, divided, options["runs"])
         chosen = tuple(case for case in chosen if (path, case.id) in part["own"])
     if only_list:
         for case in chosen:
             echo(case.id)
         return 0
     if forecast:
-        print_forecast(loaded, chosen, words["store"])
+        print_forecast(loaded, chosen, options["store"])
         return 0
-    required = tuple(name for name in require.split(",") if name)
-    for name in required:
-        if name not in runtimes():
-            msg = f"there is no backend {name!r}; {did_you_mean(name, runtimes())}"
-            raise click.BadParameter(msg, param_hint="--require")
-    if words["baseline"]:
-        # A missing baseline is an error before the run, not after it.
-        baseline_of(words["baseline"], Path(words["runs"]))
-    settings = Settings(require=required, jobs=jobs or 0, **words)
+    settings = settings_of(options)
     return run_cases(loaded, chosen, settings, part)
 
 
@@ -127,44 +88,42 @@ def run_cases(
     suite: Suite, chosen: Sequence[Tested], settings: Settings, part: ShardCases | None
 ) -> int:
     """Run cases of a suite, print a line for each, and report."""
-    from harness.commands.progress import Course, ProgressLines
-    from harness.commands.pytest_session import properties_of
+    from harness.commands.progress import ProgressLines
+    from harness.commands.session import RunSession, properties_of
     from harness.core.settings import near
     from harness.core.text import case_line, one_line
-    from harness.engine.run import Run, asked_of, header, path_of, within_limit
-    from harness.engine.run_folder import RunFolder, costs_of
+    from harness.engine.run import asked_of, path_of
     from harness.judge.run import of_part
-    from harness.report.finish import conclude
-
-    def folder() -> RunFolder:
-        runs = Path(settings.runs).absolute()
-        return RunFolder.create(runs, datetime.now().astimezone())
+    from harness.suite.suite import Check
 
     progress = ProgressLines(sys.stdout)
     ended = []
     failed = False
-    with Run(suite, settings, folder, progress.tell) as running:
+    with RunSession(settings, progress.tell) as session:
+        running = session.of(suite)
         try:
-            running.judge.require((case, w) for case in chosen for w in case.whats)
-            progress.line(shown(header(suite, chosen, running.store), lines=True))
-            keys = [(path_of(suite), case.id) for case in chosen]
-            costs_s = costs_of(Path(settings.runs), keys)
-            progress.course = Course(keys, costs_s)
-            running.start(chosen)
+            session.prepare(
+                Check(suite=suite, case=case, what=what)
+                for case in chosen
+                for what in case.whats
+            )
+            progress.line(shown(session.headers[path_of(suite)], lines=True))
+            progress.course = session.course
+            session.start()
             for case in chosen:
                 told = {
                     verdict.what: dict(properties_of(verdict))
                     for verdict in running.verdicts(case)
                 }
                 ended.append(case)
-                progress.course.end((path_of(suite), case.id))
+                session.course.end((path_of(suite), case.id))
                 progress.line(styled(case_line(case.id, told)))
         except (KeyboardInterrupt, SystemExit, ParityError, BrokenPipeError) as error:
             # SystemExit is what Ray makes of a signal, on a cluster that began here.
             # Later cases may have ended before the one that was waited for.
             ended += running.keep_ended(chosen[len(ended) :])
             if not ended:
-                running.folder.discard()
+                session.discard()
                 raise
             text = "stopped; what ended is judged below"
             if isinstance(error, ParityError):
@@ -178,18 +137,10 @@ def run_cases(
                 echo(text, err=True)
         finally:
             progress.close()
-    asked = asked_of(suite, ended)
     argv = ["parity", *sys.argv[1:]]
-    lines, code = conclude(
-        running.folder,
-        [suite],
-        settings,
-        asked=asked,
-        argv=argv,
-        about={} if part is None else {"shard": part},
-    )
+    lines, code = session.finish(asked_of(suite, ended), argv, part)
     echo()
-    print_lines([*lines, *within_limit(running.store)])
+    print_lines(lines)
     return of_part(code, ended=len(ended) == len(chosen) and not failed)
 
 

@@ -13,12 +13,12 @@ import yaml
 from harness.commands.cli import cli
 from harness.core.errors import SuiteError
 from harness.core.outcome import Outcome
+from harness.core.run_options import OF_RUN
 from harness.core.runtime import runtimes
 from harness.core.toml_file import TomlFile
 from harness.core.toml_schema import read
 from harness.judge.known_gaps import load_gaps
 from harness.judge.policy import Policy
-from harness.plugin import _OPTIONS
 from harness.plugins.pipelines.tables import PIPELINES
 from harness.suite import schema
 from tests.places import ROOT
@@ -76,8 +76,7 @@ def unknown(text):
     """Return the options in a text that neither we nor a converter have."""
     ours = {
         *options(cli),
-        *("--parity-set", "--parity-read-only"),
-        *(f"--parity-{name}" for name, *_ in _OPTIONS),
+        *(f"--parity-{name}" for name in (*OF_RUN, "component", "backend", "variant")),
     }
     flags = {
         flag.partition("=")[0]
@@ -164,7 +163,7 @@ def test_the_workflow_is_yaml_whose_options_exist():
     (tests,) = [step["run"] for step in steps if "pytest" in step.get("run", "")]
     options = re.findall(r"--parity-([a-z-]+)", tests)
     assert options == ["require", "shard"]
-    assert set(options) <= {name for name, _, _ in _OPTIONS}
+    assert set(options) <= OF_RUN.keys()
     used = [step["uses"].partition("@")[0] for step in steps if "uses" in step]
     assert used[-1] == "actions/upload-artifact"
     assert {"actions/cache/restore", "actions/cache/save"} <= set(used)

@@ -4,40 +4,9 @@ import re
 
 import pytest
 
-from harness.engine.store import Store
 from tests.plugin.drawing import MNN, ONNXRUNTIME, write_drawing
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def distributed(tmp_path_factory):
-    """A run of two workers on an empty store of its own."""
-    project = write_drawing(tmp_path_factory.mktemp("distributed"))
-    store = project.path / "store"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PARITY_STORE", str(store))
-        return project, project.start_pytest("-n", "2", "-k", "text2img"), store
-
-
-def test_two_workers_come_to_the_same_verdicts(distributed):
-    project, ended, _ = distributed
-
-    assert ended.code == 0, ended.text
-    assert project.outcomes == {
-        f"{name}/{what}": "within"
-        for name in (ONNXRUNTIME, MNN)
-        for what in ("latents", "image")
-    }
-    told = " 2 of 2 cases agree (weights drawn at random). Closest to their limit:"
-    assert ended.parity[0] == told
-    for name in (ONNXRUNTIME, MNN):
-        assert len(re.findall(rf"^ ✓ {name} ", ended.text, re.MULTILINE)) == 1
-
-
-def test_two_workers_share_one_reference(distributed):
-    _, _, store = distributed
-    assert [entry.kind for entry in Store(root=store).entries()].count("drawing") == 1
 
 
 def test_a_bound_of_pictures_is_set_on_the_command_line(drawing):

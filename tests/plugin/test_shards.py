@@ -27,10 +27,10 @@ def whole(passing, tmp_path_factory):  # noqa: ARG001  # it fills the store
 
 @pytest.fixture(scope="module")
 def shards(whole, tmp_path_factory):  # noqa: ARG001  # it fills the store
-    """The same in two shards, by the command and by pytest with two workers."""
+    """The same in two shards, by the command and by pytest."""
     project = write_two(tmp_path_factory.mktemp("shards"))
     first = project.parity("run", "--shard", "1/2")
-    second = project.start_pytest("--parity-shard=2/2", "-n", "2")
+    second = project.start_pytest("--parity-shard=2/2")
     return project, first, second
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from harness.commands.options import JUDGED_BY, RUNS, loaded_suites, with_baseline
+from harness.commands.options import JUDGED_BY, RUNS, loaded_suites, of_run
 from harness.core.shown import print_lines
 
 
@@ -16,7 +16,7 @@ from harness.core.shown import print_lines
 @click.argument("names", metavar="RUN...", nargs=-1, required=True)
 @JUDGED_BY
 @RUNS
-@with_baseline("Compare the merged run with this reviewed baseline too.")
+@of_run("baseline", "Compare the merged run with this reviewed baseline too.")
 def merge(
     *, names: tuple[str, ...], suites: tuple[Path, ...], runs: str, baseline: str
 ) -> int:

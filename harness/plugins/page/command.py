@@ -10,8 +10,8 @@ import click
 from harness.commands.options import (
     OF_FINISHED_RUN,
     loaded_suites,
+    of_run,
     out_path,
-    with_baseline,
 )
 from harness.core.shown import echo, print_lines
 
@@ -19,7 +19,7 @@ from harness.core.shown import echo, print_lines
 @click.command()
 @click.argument("run_name", metavar="[RUN]", default="last")
 @OF_FINISHED_RUN
-@with_baseline("Show what is different in this reviewed baseline, too.")
+@of_run("baseline", "Show what is different in this reviewed baseline, too.")
 @out_path("Where to write it; beside the run's report.json when left out.")
 def report(  # one option each
     *,
