@@ -49,7 +49,7 @@ from harness.engine.engine import record_of
 from harness.engine.finished_run import load_report
 from harness.engine.groups import together
 from harness.engine.needs import TaskStep
-from harness.plugins.fleet.cluster import CaseResult, Elsewhere, Place, Task
+from harness.plugins.fleet.cluster import CaseResult, Elsewhere, NodeSettings, Task
 from harness.suite.suite import load_suite
 
 DIGITS = Path(__file__).parents[1] / "fixtures" / "digits"
@@ -158,7 +158,7 @@ def copies(cases: Sequence[Case], number: int) -> Iterator[Case]:
 
 
 def spread(
-    cases: Sequence[Case], nodes: Nodes, place: Place
+    cases: Sequence[Case], nodes: Nodes, place: NodeSettings
 ) -> tuple[set[str], int, int, int]:
     """Run cases on nodes.
 
@@ -304,7 +304,9 @@ def main() -> int:
                 "with an empty store, or none."
             )
     cases = list(islice(copies(known, given.cases), given.cases))
-    place = Place(store="", read_only=True, limits=suite.limits, mnn_convert=None)
+    place = NodeSettings(
+        store="", read_only=True, limits=suite.limits, mnn_convert=None
+    )
     nodes = Nodes(given.nodes, took)
     spread(cases[: len(known)], Nodes(given.nodes, took), place)  # imports and caches
     done, *kept = spread(cases, nodes, place)

@@ -13,14 +13,20 @@ from harness.core.settings import Settings
 from harness.engine.engine import Engine
 from harness.engine.run import open_store
 from harness.engine.run_folder import PICTURES
-from harness.plugins.fleet.cluster import CaseResult, Elsewhere, Place, Task, node_name
+from harness.plugins.fleet.cluster import (
+    CaseResult,
+    Elsewhere,
+    NodeSettings,
+    Task,
+    node_name,
+)
 from harness.suite.suite import load_suite
 from tests.plugin.drawing import ONNXRUNTIME
 from tests.plugin.project import CASES
 
 
 def place_of(suite, store, **changes):
-    place = Place(
+    place = NodeSettings(
         store=str(store), read_only=False, limits=suite.limits, mnn_convert=None
     )
     return replace(place, **changes)
@@ -92,7 +98,7 @@ def test_paths_are_sent_as_absolute_ones(passing, monkeypatch, tmp_path):
     limits = load_suite(passing[0].path).limits
 
     def place(**settings):
-        return Place.of(Settings(**settings), limits)
+        return NodeSettings.of(Settings(**settings), limits)
 
     assert place(store="own").store == str(tmp_path / "own")
     assert place(store="s3://bucket/ours").store == "s3://bucket/ours"

@@ -22,7 +22,7 @@ from harness.engine import shared
 from harness.engine.run import open_store
 from harness.engine.store import Store, located
 from harness.plugins.fleet import shared as module
-from harness.plugins.fleet.cluster import Place
+from harness.plugins.fleet.cluster import NodeSettings
 from harness.plugins.fleet.shared import Shared
 from harness.suite.schema import Limits
 from tests.plugin.bucket import SECRETS
@@ -267,7 +267,7 @@ def test_a_node_tells_of_a_damaged_object(url, monkeypatch):
     damage(*archives(url))
     monkeypatch.setattr(shared, "on_wait", shared.on_wait)  # which a node sets
     monkeypatch.setenv("XDG_CACHE_HOME", url.removeprefix("file://") + "-cache")
-    node = Place(store=url, read_only=False, limits=Limits(), mnn_convert=None)
+    node = NodeSettings(store=url, read_only=False, limits=Limits(), mnn_convert=None)
     told, said = [], io.StringIO()
 
     with node.engine(told.append) as (engine, _):
@@ -379,7 +379,7 @@ def test_a_server_that_stops_is_waited_for(server, capfd, monkeypatch):
     monkeypatch.setattr(module, "SAY_S", 1.0)
     monkeypatch.setattr(shared, "on_wait", shared.on_wait)  # which a node sets
     url = "s3://parity/ours"
-    node = Place(store=url, read_only=False, limits=Limits(), mnn_convert=None)
+    node = NodeSettings(store=url, read_only=False, limits=Limits(), mnn_convert=None)
     told = []
 
     def again():

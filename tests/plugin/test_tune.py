@@ -16,7 +16,7 @@ from harness.core.settings import Settings
 from harness.engine.engine import Engine
 from harness.engine.export_files import MODEL
 from harness.engine.store import Store
-from harness.plugins.fleet.cluster import Place
+from harness.plugins.fleet.cluster import NodeSettings
 from harness.plugins.tune import measure
 from harness.plugins.tune.elsewhere import tune_on
 from harness.plugins.tune.measure import tune
@@ -243,7 +243,7 @@ def test_any_executor_tunes_each_component_and_pipeline_to_the_same_errors(
     now, settings = datetime.now(UTC), Settings(store=str(store))
     here, _ = tune(suite, cases, effort, settings, now)
     executor = ProcessPoolExecutor(2, mp_context=get_context("spawn"))
-    place, kept = Place.of(settings, suite.limits), []
+    place, kept = NodeSettings.of(settings, suite.limits), []
 
     there, failed = tune_on(
         executor, place, suite, cases, effort=effort, now=now, keep=kept.append

@@ -18,7 +18,7 @@ from harness.engine.executors import Tell
 from harness.engine.needs import TaskStep, takes
 from harness.plugins.bench.rounds import Bench
 from harness.plugins.bench.timing import BenchPlan, Subject, Timing
-from harness.plugins.fleet.cluster import Place, Task, node_name
+from harness.plugins.fleet.cluster import NodeSettings, Task, node_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class BenchElsewhere(AbstractContextManager["BenchElsewhere"]):
     """
 
     executor: Executor
-    place: Place
+    place: NodeSettings
     order: Sequence[str]
 
     def __exit__(self, *_: object) -> None:

@@ -77,11 +77,11 @@ def _on_cluster(
     executor: CaseExecutor, suite: Suite, settings: Settings
 ) -> BenchElsewhere:
     from harness.plugins.bench.elsewhere import BenchElsewhere
-    from harness.plugins.fleet.cluster import Place
+    from harness.plugins.fleet.cluster import NodeSettings
 
     return BenchElsewhere(
         executor=executor,
-        place=Place.of(settings, suite.limits),
+        place=NodeSettings.of(settings, suite.limits),
         order=list(dict.fromkeys(case.subject for case in suite.tested)),
     )
 

@@ -42,7 +42,7 @@ from harness.suite.schema import Limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class NodeSettings:
     """The settings of an engine on another machine.
 
     Attributes:
@@ -61,7 +61,7 @@ class Place:
     version: str = __version__
 
     @classmethod
-    def of(cls, settings: Settings, limits: Limits) -> Place:
+    def of(cls, settings: Settings, limits: Limits) -> NodeSettings:
         """Return what a user's settings and a suite's limits say.
 
         Paths are absolute, because a node works in another folder.
@@ -135,7 +135,7 @@ class Task:
 
     """
 
-    place: Place
+    place: NodeSettings
     cases: tuple[Tested, ...]
     step: TaskStep = TaskStep.RUN
     sample: Sample | None = None
@@ -171,7 +171,7 @@ class Task:
 
 
 @cache
-def _engine(place: Place) -> Engine:
+def _engine(place: NodeSettings) -> Engine:
     """Return the engine of this process, whose hosts keep their imports."""
     store = Store(root=located(place.store, read_only=place.read_only))
     return Engine(store, place.limits, mnn_convert=place.mnn_convert)
@@ -191,7 +191,7 @@ class Elsewhere(AbstractContextManager["Elsewhere"]):
     """
 
     executor: Executor
-    place: Place
+    place: NodeSettings
     pictures: Path | None = None
 
     @property

@@ -18,7 +18,7 @@ from harness.core.outcome import Outcome
 from harness.core.settings import Settings
 from harness.engine.executors import CaseExecutor, Tell
 from harness.engine.worker_pool import Progress
-from harness.plugins.fleet.cluster import Elsewhere, Place, node_name
+from harness.plugins.fleet.cluster import Elsewhere, NodeSettings, node_name
 from harness.suite.schema import Limits
 
 RAY: Final = "ray"
@@ -89,7 +89,7 @@ class RayExecutor(CaseExecutor):
         self, settings: Settings, limits: Limits, pictures: Path | None
     ) -> Elsewhere:
         """Return what runs cases on the cluster, and leaves it when it is closed."""
-        place = Place.of(settings, limits)
+        place = NodeSettings.of(settings, limits)
         return Elsewhere(executor=self, place=place, pictures=pictures)
 
     def _submitted(self, fn: Any) -> Future[Any]:  # noqa: ANN401  # a task

@@ -12,7 +12,7 @@ from harness.core.errors import StageError
 from harness.core.waiting import as_they_end
 from harness.engine.needs import TaskStep, takes
 from harness.engine.worker_pool import Progress
-from harness.plugins.fleet.cluster import Place, Task
+from harness.plugins.fleet.cluster import NodeSettings, Task
 from harness.plugins.tune.measure import Tuner, nothing_tuned
 from harness.plugins.tune.record import Effort, Tuning
 from harness.suite.suite import Suite
@@ -20,7 +20,7 @@ from harness.suite.suite import Suite
 
 def tune_on(
     executor: Executor,
-    place: Place,
+    place: NodeSettings,
     suite: Suite,
     cases: Sequence[Tested],
     *,

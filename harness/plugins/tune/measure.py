@@ -88,10 +88,10 @@ def tune(
     native_converter(native)  # nodes would each find out that it is missing
     store = open_store(settings.store)
     if executor := executor_on(settings.on, on_progress):
-        from harness.plugins.fleet.cluster import Place
+        from harness.plugins.fleet.cluster import NodeSettings
         from harness.plugins.tune.elsewhere import tune_on
 
-        place = Place.of(settings, limits)
+        place = NodeSettings.of(settings, limits)
         return tune_on(executor, place, suite, cases, effort=effort, now=now, keep=keep)
     pictures = TemporaryDirectory(prefix="parity-tune-")
     engine = Engine(

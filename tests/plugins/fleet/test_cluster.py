@@ -12,13 +12,13 @@ import pytest
 from harness.core.case import Case
 from harness.engine.engine import record_of
 from harness.engine.needs import Takes, TaskStep, takes
-from harness.plugins.fleet.cluster import CaseResult, Elsewhere, Place, Task
+from harness.plugins.fleet.cluster import CaseResult, Elsewhere, NodeSettings, Task
 from harness.plugins.fleet.queue import graphs_of
 from harness.suite.suite import load_suite
 from tests.places import FIXTURES
 
 DIGITS = load_suite(FIXTURES / "digits")
-PLACE = Place(store="", read_only=True, limits=DIGITS.limits, mnn_convert=None)
+PLACE = NodeSettings(store="", read_only=True, limits=DIGITS.limits, mnn_convert=None)
 WIDTH = 2
 
 

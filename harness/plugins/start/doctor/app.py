@@ -15,7 +15,7 @@ from harness.engine.artifacts import Artifacts, native_converter
 from harness.engine.pythons import python_of
 from harness.engine.run import open_store
 from harness.engine.worker_pool import WorkerPool
-from harness.plugins.start.doctor.examine import Finding, Status
+from harness.plugins.start.doctor.examine import Diagnosis, Status
 from harness.plugins.versions.environments import available, no_version
 from harness.runtimes.session import open_session
 from harness.suite.suite import Suite
@@ -33,7 +33,7 @@ _UNKNOWN = {
 the wheel lacks."""
 
 
-def check_app(suite: Suite, app: str, store: str) -> Iterator[Finding]:
+def check_app(suite: Suite, app: str, store: str) -> Iterator[Diagnosis]:
     """Yield a finding for each variant of a component: does its file load in the app?
 
     `app` is a version, or a runtime's name, ``=`` and a version. A file that is not in
@@ -59,7 +59,7 @@ def check_app(suite: Suite, app: str, store: str) -> Iterator[Finding]:
         for case in cases.values():
             status, says = _loads(artifacts, case, target)
             says = says or f"{declared.title} {version} loads its file"
-            yield Finding(check=case.id, status=status, says=says)
+            yield Diagnosis(check=case.id, status=status, says=says)
     finally:
         worker_pool.close()
 

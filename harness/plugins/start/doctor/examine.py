@@ -51,7 +51,7 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Diagnosis:
     """The result of one check.
 
     Attributes:
@@ -66,7 +66,7 @@ class Finding:
     fix: str = ""
 
 
-def examine(*, store: Path, ask: Ask = ask_child) -> list[Finding]:
+def examine(*, store: Path, ask: Ask = ask_child) -> list[Diagnosis]:
     """Run all checks, several at a time, and return the findings in reading order.
 
     The folder of the store may not exist yet.
@@ -82,19 +82,19 @@ def examine(*, store: Path, ask: Ask = ask_child) -> list[Finding]:
         *(check_runtime(ask, one, have) for one in declared),
     ]
     with ThreadPoolExecutor(max_workers=core_count()) as pool:
-        found = [pool.submit(list[Finding], one) for one in looks]
+        found = [pool.submit(list[Diagnosis], one) for one in looks]
         try:
             return [*chain.from_iterable(map(awaited, found))]
         finally:
             pool.shutdown(cancel_futures=True)
 
 
-def exit_code(findings: Iterable[Finding]) -> int:
+def exit_code(findings: Iterable[Diagnosis]) -> int:
     """Return 0 if parity can be measured here, and 2 if it cannot."""
     return 2 if any(each.status is Status.FAIL for each in findings) else 0
 
 
-def render(findings: Iterable[Finding], *, has_suite: bool) -> Iterator[str]:
+def render(findings: Iterable[Diagnosis], *, has_suite: bool) -> Iterator[str]:
     """Yield the findings as lines, absent optional parts last, then a verdict.
 
     Where there is no suite to run, the next step writes one.
@@ -117,7 +117,7 @@ def render(findings: Iterable[Finding], *, has_suite: bool) -> Iterator[str]:
     yield f"next   {command}"
 
 
-def finding_lines(finding: Finding, *, label: int = _LABEL_WIDTH) -> Iterator[str]:
+def finding_lines(finding: Diagnosis, *, label: int = _LABEL_WIDTH) -> Iterator[str]:
     """Yield the lines of one finding, whose name has `label` columns."""
     margin = " " * (label + 4)
     first, *more = textwrap.wrap(finding.says, WIDTH - len(margin))
@@ -142,10 +142,10 @@ def tested_versions() -> dict[str, str]:
     return {canonicalize_name(name): version for name, _, version in pairs}
 
 
-def check_machine(store: Path) -> Iterator[Finding]:
+def check_machine(store: Path) -> Iterator[Diagnosis]:
     """Report the processors, and check the free space where artifacts are kept."""
     here = environment()
-    yield Finding(
+    yield Diagnosis(
         check="python",
         status=Status.OK,
         says=f"{here.python} on {here.system.partition(' ')[0]} {here.arch}, "
@@ -161,12 +161,12 @@ def check_machine(store: Path) -> Iterator[Finding]:
     if not os.access(place, os.W_OK):
         says, status = f"{place} cannot be written", Status.FAIL
     fix = "" if status is Status.OK else "export PARITY_STORE=a-folder-on-another-disk"
-    yield Finding(check="store", status=status, says=says, fix=fix)
+    yield Diagnosis(check="store", status=status, says=says, fix=fix)
 
 
 def check_packages(
     have: Mapping[str, str], tested: Mapping[str, str]
-) -> Iterator[Finding]:
+) -> Iterator[Diagnosis]:
     """Report packages that are missing or of another version than tested."""
     # A runtime may have several packages, and any one of them installs it.
     brought = {name for one in runtimes().values() for name in one.distributions}
@@ -193,15 +193,15 @@ def check_packages(
     ):
         if names:
             fix = _pip_install(names, tested)
-            yield Finding(check="packages", status=status, says=says, fix=fix)
+            yield Diagnosis(check="packages", status=status, says=says, fix=fix)
     if not missing and not others:
         says = f"{len(have)} that matter, each at its tested version"
-        yield Finding(check="packages", status=Status.OK, says=says)
+        yield Diagnosis(check="packages", status=Status.OK, says=says)
 
 
 def check_loads(
     ask: Ask, have: Mapping[str, str], tested: Mapping[str, str]
-) -> Iterator[Finding]:
+) -> Iterator[Diagnosis]:
     """Import what every run needs, and compile the comparison as a first run does."""
     onnx = _pip_install(["onnx", "protobuf"], tested)
     if MNN_TELEMETRY in have:
@@ -210,7 +210,7 @@ def check_loads(
             f"{MNN_TELEMETRY} is installed: MNN's own commands (mnnconvert, mnnquant) "
             "fetch it, change protobuf for it, and report each conversion"
         )
-        yield Finding(check="onnx", status=Status.WARN, says=says, fix=onnx)
+        yield Diagnosis(check="onnx", status=Status.WARN, says=says, fix=onnx)
     for name, limit_s, fix in (
         ("onnx", LIMIT_S, onnx),
         ("torch", LIMIT_S, _pip_install(["torch"], tested)),
@@ -221,14 +221,16 @@ def check_loads(
         if name == "onnx":
             says += f", with protobuf {have.get('protobuf', 'none')}"
         status = Status.FAIL if ended else Status.OK
-        yield Finding(check=name, status=status, says=says, fix=fix if ended else "")
+        yield Diagnosis(check=name, status=status, says=says, fix=fix if ended else "")
 
 
-def check_runtime(ask: Ask, one: Runtime, have: Mapping[str, str]) -> Iterator[Finding]:
+def check_runtime(
+    ask: Ask, one: Runtime, have: Mapping[str, str]
+) -> Iterator[Diagnosis]:
     """Try a runtime on each of its devices; the first must work."""
     both = [name for name in one.distributions if name in have]
     if len(both) > 1:
-        yield Finding(
+        yield Diagnosis(
             check=one.name,
             status=Status.FAIL,
             says=f"{' and '.join(both)} are installed and share one folder: which one "
@@ -258,7 +260,7 @@ def check_runtime(ask: Ask, one: Runtime, have: Mapping[str, str]) -> Iterator[F
             says = f"runs, and 2 × {facts['fed']} came out as {facts['value']}"
         if needed and status is not Status.OK:
             status = Status.FAIL
-        yield Finding(check=f"{one.name} {device}", status=status, says=says, fix=fix)
+        yield Diagnosis(check=f"{one.name} {device}", status=status, says=says, fix=fix)
 
 
 def _remedy(ask: Ask, one: Runtime, device: str) -> str:

@@ -19,14 +19,14 @@ from harness.core.runtime import Runtime, runtime
 from harness.core.toml_file import TomlFile
 from harness.engine.environments import installed_versions
 from harness.plugins.start.doctor.child import Answer, ask_child
-from harness.plugins.start.doctor.examine import Ask, Finding, Status
+from harness.plugins.start.doctor.examine import Ask, Diagnosis, Status
 from harness.suite.suite import load_suite
 
 LIMIT_S = 180.0
 """Time limit of one target, in seconds; an emulator starts slowly."""
 
 
-def check_targets(suite: Path, ask: Ask = ask_child) -> Iterator[Finding]:
+def check_targets(suite: Path, ask: Ask = ask_child) -> Iterator[Diagnosis]:
     """Yield a finding for each runtime on each target of a suite, if there is one."""
     if not suite.is_file():
         return
@@ -35,7 +35,7 @@ def check_targets(suite: Path, ask: Ask = ask_child) -> Iterator[Finding]:
             return
         cases = load_suite(suite).cases
     except ParityError as error:
-        yield Finding(check="targets", status=Status.WARN, says=str(error))
+        yield Diagnosis(check="targets", status=Status.WARN, says=str(error))
         return
     asked = {
         (case.backend, case.device.target.name, case.device.precision): case.device
@@ -47,7 +47,7 @@ def check_targets(suite: Path, ask: Ask = ask_child) -> Iterator[Finding]:
         check += f" {precision}" if declared.precisions else ""
         if not _starts(declared, device):
             says = "is not installed yet; the first run in it does that"
-            yield Finding(check=check, status=Status.ABSENT, says=says)
+            yield Diagnosis(check=check, status=Status.ABSENT, says=says)
             continue
         told = msgspec.json.encode(device).decode()
         answer = ask("run_on", backend, told, timeout_s=LIMIT_S)
@@ -68,14 +68,16 @@ def _starts(declared: Runtime, device: Device) -> bool:
     return not version or version in installed_versions(declared)
 
 
-def _finding(declared: Runtime, check: str, device: Device, answer: Answer) -> Finding:
+def _finding(
+    declared: Runtime, check: str, device: Device, answer: Answer
+) -> Diagnosis:
     """Return what a target is, or what is wrong with it."""
     facts, status = answer.facts, Status.WARN
     if answer.ended:
         says = f"a model of one operator {answer.ended}"
-        return Finding(check=check, status=status, says=says)
+        return Diagnosis(check=check, status=status, says=says)
     if refused := facts.get("refused"):
-        return Finding(check=check, status=status, says=refused)
+        return Diagnosis(check=check, status=status, says=refused)
     says = f"{declared.title} {facts['version']} on {facts['detail']['machine']}"
     product = f"2 × {facts['fed']} came out as {facts['value']}"
     if fallen := declared.fallback(device.precision, answer.log):
@@ -92,4 +94,4 @@ def _finding(declared: Runtime, check: str, device: Device, answer: Answer) -> F
         provider = "" if is_usual else facts["detail"].get("provider", "")
         features = said.group().strip(" .") if said else ""
         says = "; ".join(filter(None, (says, provider, features)))
-    return Finding(check=check, status=status, says=says)
+    return Diagnosis(check=check, status=status, says=says)

@@ -10,12 +10,12 @@ from harness.core.errors import ParityError, StageError
 from harness.core.outcome import Outcome
 from harness.plugins.bench.elsewhere import BenchElsewhere
 from harness.plugins.bench.timing import BenchPlan, subjects_of
-from harness.plugins.fleet.cluster import Place
+from harness.plugins.fleet.cluster import NodeSettings
 from harness.suite.suite import load_suite
 from tests.places import FIXTURES
 
 DIGITS = load_suite(FIXTURES / "digits")
-PLACE = Place(store="", read_only=True, limits=DIGITS.limits, mnn_convert=None)
+PLACE = NodeSettings(store="", read_only=True, limits=DIGITS.limits, mnn_convert=None)
 ORDER = ("vae_decoder", "pipeline", "unet")
 GROUPS = list(subjects_of(DIGITS.select(("unet", "vae_decoder"))).values())
 

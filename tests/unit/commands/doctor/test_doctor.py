@@ -18,7 +18,7 @@ from harness.core.environment import packages
 from harness.core.runtime import runtime, runtimes
 from harness.plugins.start.doctor import examine as doctor
 from harness.plugins.start.doctor.child import LIMIT_S, Answer, ask_child
-from harness.plugins.start.doctor.examine import Finding, Status, exit_code, render
+from harness.plugins.start.doctor.examine import Diagnosis, Status, exit_code, render
 from harness.runtimes.onnxruntime.doctor import cuda_remedy
 from tests.places import ROOT
 
@@ -259,9 +259,9 @@ def test_absent_findings_come_last():
     lines = list(
         render(
             [
-                Finding(check="mnn cuda", status=ABSENT, says="not here"),
-                Finding(check="torch", status=WARN, says="slow", fix="do this"),
-                Finding(check="mnn cpu", status=OK, says="runs"),
+                Diagnosis(check="mnn cuda", status=ABSENT, says="not here"),
+                Diagnosis(check="torch", status=WARN, says="slow", fix="do this"),
+                Diagnosis(check="mnn cpu", status=OK, says="runs"),
             ],
             has_suite=True,
         )
@@ -285,7 +285,7 @@ def test_where_there_is_no_suite_the_next_step_writes_one():
 
 
 def test_a_failure_is_the_verdict():
-    findings = [Finding(check="numba", status=FAIL, says="nothing can be compared")]
+    findings = [Diagnosis(check="numba", status=FAIL, says="nothing can be compared")]
 
     *_, verdict, command = render(findings, has_suite=True)
 
@@ -296,7 +296,7 @@ def test_a_failure_is_the_verdict():
 
 
 def test_a_long_sentence_wraps_and_a_command_does_not():
-    finding = Finding(check="a", status=WARN, says="word " * 40, fix="pip " * 40)
+    finding = Diagnosis(check="a", status=WARN, says="word " * 40, fix="pip " * 40)
 
     lines = list(render([finding], has_suite=True))
 
