@@ -31,6 +31,8 @@ class Plugin:
             `harness.suite.end_to_end.Reader`. The first that can be loaded reads all.
         baselines: Functions of the name of a baseline and the folder of runs. Each
             returns the path of the baseline; `ParityError` says that there is none.
+        adapters: Functions of a `Source` that names a LoRA. Each returns an `Adapter`
+            of `harness.recipes.adapters`, or None.
         commands: `click` commands of `parity`.
         checks: Functions of a `CaseRecord`. Each returns None, or one sentence that
             says what is wrong. The outputs of the case then fail with the outcome
@@ -84,6 +86,7 @@ class Plugin:
 
     cases: tuple[str, ...] = ()
     baselines: tuple[str, ...] = ()
+    adapters: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
