@@ -94,7 +94,7 @@ def files_of(path: Path) -> tuple[Path, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Lora:
+class SourceLora:
     """The LoRA of a source, as an `Adapter`."""
 
     source: Source
@@ -122,9 +122,9 @@ class Lora:
         merge_lora(module, self.source, folder)
 
 
-def lora_of(source: Source) -> Lora | None:
+def lora_of(source: Source) -> SourceLora | None:
     """Return the LoRA that a source names, or None."""
-    return Lora(source, source.lora) if source.lora else None
+    return SourceLora(source, source.lora) if source.lora else None
 
 
 def merge_lora(module: torch.nn.Module, source: Source, folder: str) -> None:
