@@ -25,7 +25,7 @@ from harness.core.case import Device
 from harness.engine.engine import Engine
 from harness.engine.run import open_store
 from harness.engine.store import Store
-from harness.judge.distribution import Conclusion, results_of, verdict_of
+from harness.plugins.pictures.distribution import Conclusion, results_of, verdict_of
 from harness.plugins.pipelines.case import App, Sampling
 from harness.plugins.pipelines.drawing import pairs as module
 from harness.plugins.pipelines.drawing.inputs import draw_inputs

@@ -9,9 +9,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, Self, TypeAlias
 
 from harness.core.case import Case, Component, Device
+
+if TYPE_CHECKING:
+    from harness.core.record import CaseRecord
 
 SCHEDULE: Final = "schedule"
 LATENTS: Final = "latents"
@@ -155,3 +158,13 @@ class AppSetting:
         return (
             f"the app's {self.name} is {self.app:.6g}, {self.place} has {self.own:.6g}"
         )
+
+
+def app_causes(record: CaseRecord) -> list[str]:
+    """Return a message about each setting of the app that causes a part."""
+    return [s.words for s in app_settings(record) if s.share >= MATTERS]
+
+
+def app_settings(record: CaseRecord) -> list[AppSetting]:
+    """Return the app's settings that differ from the reference's."""
+    return [AppSetting(**each) for each in (record.pipeline or {}).get("app", ())]

@@ -177,8 +177,8 @@ _MEASURED = frozenset(
 )
 
 
-class Place(IntEnum):
-    """Where a finding about outputs counts; the first of several findings counts."""
+class Precedence(IntEnum):
+    """Where a finding counts; the first of several findings counts."""
 
     INSTEAD = 0
     """In the place of every value: the values tell nothing then."""
@@ -190,9 +190,9 @@ class Place(IntEnum):
     """After the values: it is the outcome only where they agree."""
 
 
-class Finding(NamedTuple):
-    """What is wrong with a case's outputs beside their values."""
+class CheckFinding(NamedTuple):
+    """What a check of a case shows beside the values that it compares."""
 
     outcome: Outcome
     message: str
-    place: Place = Place.BEFORE
+    place: Precedence = Precedence.BEFORE

@@ -34,6 +34,8 @@ class Plugin:
             all.
         baselines: Functions of the name of a baseline and the folder of runs. Each
             returns the path of the baseline; `ParityError` says that there is none.
+        adapters: Functions of a `Source` that names a LoRA. Each returns an `Adapter`
+            of `harness.recipes.adapters`, or None.
         commands: `click` commands of `parity`.
         checks: Functions of a `CaseRecord`. Each returns None, or one sentence that
             says what is wrong. The outputs of the case then fail with the outcome
@@ -73,8 +75,13 @@ class Plugin:
         failures: Functions of the `StageError` of a sample's run, the deployed file as
             a `Run`, its component, its name, the inputs of all samples, and those that
             failed. Each returns an error that says more, or None.
-        findings: Functions of a `CaseRecord`, and of whether its outputs fail. Each
-            returns a `Finding` about the outputs, or None.
+        findings: Functions of a `CaseRecord`, the name of a check, and whether a value
+            of it is out of tolerance. Each returns a `CheckFinding`, or None.
+        gists: Functions of a `CaseRecord` and the name of a check. Each yields a short
+            message about a picture of the check, if there is one.
+        lines: Functions of the `CaseRecord` of an end-to-end case. Each yields a `Line`
+            for the list of its values.
+        tables: Functions of a run's `RunFacts` that yield parts of its Markdown.
         notes: Functions of a `CaseRecord` that yield messages for the list of its
             layers, such as what was not compared.
         remarks: Functions of a run's records, and the name of each by its key. Each
@@ -88,6 +95,7 @@ class Plugin:
     cases: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     baselines: tuple[str, ...] = ()
+    adapters: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
@@ -105,6 +113,9 @@ class Plugin:
     replies: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
+    gists: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     sessions: tuple[str, ...] = ()

@@ -44,7 +44,7 @@ from harness.core.settings import RUNS
 from harness.engine.deployed import Reading
 from harness.engine.own_code import own_code
 from harness.recipes import RECIPES, weight_folders
-from harness.recipes.lora import files_of
+from harness.recipes.adapters import adapter_for
 
 HOME = Path(__file__).parents[1].resolve()
 """The folder of the harness's own code."""
@@ -229,6 +229,8 @@ def _(argument: Component) -> object:
     if argument.source.seed is not None:
         # PyTorch draws other bits with another instruction set.
         settings["drawn_on"] = environment().arch
+    if argument.source.lora is not None:
+        settings["adapters"] = code_of_plugins("adapters")
     if argument.foreign:
         kind, path = argument.foreign.files[0]  # values are matched with this one
         settings["foreign"] = {
@@ -334,7 +336,8 @@ def checkpoint_digest(
     ]
     parts: dict[str, object] = {"trees": trees, "seed": source.seed}
     if source.lora is not None:
-        parts["lora"] = [*map(digest_file, files_of(source.lora)), source.lora_scale]
+        files = adapter_for(source).files
+        parts["lora"] = [*map(digest_file, files), source.lora_scale]
     return digest_value(parts)
 
 

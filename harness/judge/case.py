@@ -15,10 +15,10 @@ from itertools import takewhile
 
 from msgspec import structs
 
-from harness.core.end_to_end import IMAGE, MIXED, PAIRS
+from harness.core.end_to_end import MIXED, PAIRS
 from harness.core.errors import first_line
-from harness.core.outcome import Finding, Outcome, Place
-from harness.core.plugins import added, answers
+from harness.core.outcome import CheckFinding, Outcome, Precedence
+from harness.core.plugins import added, answers, sentences
 from harness.core.record import (
     ISOLATED,
     LAYERS,
@@ -32,7 +32,6 @@ from harness.core.record import (
 )
 from harness.core.text import count, cut, few, in_floors, one_line, operator
 from harness.judge import known_gaps
-from harness.judge.distribution import Conclusion, pair_words, verdict_of
 from harness.judge.foreign import (
     NO_LAYERS,
     foreign_words,
@@ -41,7 +40,6 @@ from harness.judge.foreign import (
     of_reference,
 )
 from harness.judge.known_gaps import Gap
-from harness.judge.pipeline import picture_words
 from harness.judge.policy import JUDGED_WITHIN, Policy
 from harness.judge.rewritten_values import (
     NONE,
@@ -262,25 +260,19 @@ def judge_case(
     origins = tuple(judged for judged in own if not judged.verdict.passed)
     blamed, origins = others.without(failing), others.without(origins, read=True)
     first, inputs = first_divergence(rows, blamed, origins)
-    pairs = (record.pipeline or {}).get(PAIRS)
-    if what == PAIRS and pairs and record.failure is None:
-        found, reason = _RELEASES[verdict_of(pairs)], pair_words(pairs)
-        picture = reason.partition(";")[0]
-    else:
-        picture = picture_words(record) if what == IMAGE else ""
-        found, reason = _found(record, what, rows, min_coverage)
+    found, reason = _found(record, what, rows, min_coverage)
     also = () if record.failure else _ways(failing)
-    if what == OUTPUTS and record.failure is None:
-        if finding := _finding(record, failing=bool(failing)):
+    if record.failure is None:
+        if finding := _finding(record, what, failing=bool(failing)):
             outcome, text, place = finding
-            if place is Place.INSTEAD:
+            if place is Precedence.INSTEAD:
                 reason, also = text, ()
             else:
-                parts = (text, reason) if place is Place.BEFORE else (reason, text)
+                parts = (text, reason) if place is Precedence.BEFORE else (reason, text)
                 reason = "; ".join(parts) if failing else text
-            if place is not Place.AFTER or not failing:
+            if place is not Precedence.AFTER or not failing:
                 found, first, inputs = outcome, None, ()
-        elif checked := dict(_by_plugins(record)):
+        elif what == OUTPUTS and (checked := dict(_by_plugins(record))):
             reason = "; ".join([reason, *checked] if failing else checked)
             ends = sorted(checked.values(), key=lambda end: end.measured)
             found = found if failing else ends[0]
@@ -305,7 +297,7 @@ def judge_case(
         rows=rows,
         origins=tuple(sorted(origins, key=lambda judged: judged.row.position)),
         alone=own,
-        picture=picture,
+        picture=next(sentences("gists", record, what), ""),
         own="; ".join(words),
         sizes=only_at(record, outputs) if what in WHATS else "",
         stored=stored_words(record) if what == OUTPUTS and not record.failure else "",
@@ -421,14 +413,14 @@ def _found(
     return Outcome.WITHIN, f"{_name(worst.row)}: {worst.verdict.reason}"
 
 
-def _finding(record: CaseRecord, *, failing: bool) -> Finding | None:
-    """Return what counts first of all that is wrong with outputs beside values."""
+def _finding(record: CaseRecord, what: str, *, failing: bool) -> CheckFinding | None:
+    """Return what counts first of all that a check shows beside its values."""
     try:
-        found = filter(None, answers("findings", record, failing=failing))
-        every = [Finding(*each) for each in found]
+        found = filter(None, answers("findings", record, what, failing=failing))
+        every = [CheckFinding(*each) for each in found]
     except Exception as error:  # noqa: BLE001  # a plug-in's own code raises anything
-        every = [Finding(Outcome.RUN, first_line(error))]
-    if own := without_effect(record):
+        every = [CheckFinding(Outcome.RUN, first_line(error))]
+    if what == OUTPUTS and (own := without_effect(record)):
         every.append(own)
     return min(every, key=lambda finding: finding.place, default=None)
 
@@ -470,12 +462,6 @@ def _ways(failing: Iterable[JudgedRow]) -> tuple[Outcome, ...]:
 
 
 NOTHING_COMPUTES = "no operator computes anything, so only outputs are compared"
-
-_RELEASES = {
-    Conclusion.SHIP: Outcome.WITHIN,
-    Conclusion.WORSE: Outcome.WORSE,
-    Conclusion.OPEN: Outcome.OPEN,
-}
 
 
 def _name(row: Row) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from harness.core.outcome import Finding, Outcome
+from harness.core.outcome import CheckFinding, Outcome
 from harness.core.record import CaseRecord
 from harness.core.text import count
 
@@ -13,7 +13,7 @@ _BITS: Final = {"fp16-weights": 16, "int8-weights": 8, "int4-weights": 4}
 """Bits that the name of a built-in variant says of the weights."""
 
 
-def without_effect(record: CaseRecord) -> Finding | None:
+def without_effect(record: CaseRecord) -> CheckFinding | None:
     """Return the finding of a variant that is not what it says, or None.
 
     The outcome is `NO_EFFECT`. Flags may change no byte of the file, or no layer may be
@@ -25,14 +25,14 @@ def without_effect(record: CaseRecord) -> Finding | None:
         others = ", ".join(
             f"{number:,} in {bits} bits" for bits, number in stored.items()
         )
-        return Finding(
+        return CheckFinding(
             Outcome.NO_EFFECT,
             f"no layer of the deployed file is stored in {asked} bits, as its variant "
             f"says ({others or 'it has no layer with weights'}): the converter takes "
             "no operator of this network, so leave this variant out for it",
         )
     if flags := made.get("no_effect"):
-        return Finding(
+        return CheckFinding(
             Outcome.NO_EFFECT,
             f"the deployed file is the same, byte by byte, without {' '.join(flags)}; "
             "correct the flags, or leave them out",

@@ -19,8 +19,8 @@ from harness.core.errors import SuiteError
 from harness.core.received import DamagedError, leads_inside, read_json
 from harness.core.text import shortened
 from harness.core.toml_file import did_you_mean
+from harness.recipes.adapters import HOW_TO_MERGE, adapter_for, adapter_of
 from harness.recipes.configuration import CONFIG_BYTES, Config, read_object
-from harness.recipes.lora import HOW_TO_MERGE, adapter_of, merge_lora
 
 if TYPE_CHECKING:
     import torch
@@ -346,7 +346,7 @@ def load_network(
     if any(weight.dtype != torch.float32 for weight in loaded.parameters()):
         loaded = loaded.to(torch.float32)  # diffusers always warns here
     if source.lora is not None:
-        merge_lora(loaded, source, folder)
+        adapter_for(source).merge(loaded, folder)
     return loaded
 
 

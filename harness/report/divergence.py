@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from harness.core.end_to_end import LATENTS
+from harness.core.end_to_end import LATENTS, app_causes
 from harness.core.outcome import Outcome
 from harness.core.record import LAYERS, OUTPUTS, WHATS, CaseRecord, Row
 from harness.core.text import INDENT, WIDTH, count, cut, few, in_floors, operator
 from harness.judge.case import CaseVerdict
-from harness.judge.pipeline import app_causes
 from harness.judge.value import JudgedRow
 from harness.measure.patterns import RIGHT
 from harness.report.run_facts import BAD, RunFacts

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from harness.core.outcome import Outcome
-from harness.core.plugins import sentences
+from harness.core.plugins import answers, sentences
 from harness.core.record import ISOLATED, LAYERS, OUTPUTS, CaseRecord
 from harness.core.text import (
     FLOORS,
@@ -23,7 +24,6 @@ from harness.core.text import (
 )
 from harness.judge.case import CaseVerdict
 from harness.judge.foreign import has_pytorch
-from harness.judge.pipeline import pipeline_lines
 from harness.judge.rewritten_values import how_rewritten
 from harness.judge.value import JudgedRow, floors_of
 from harness.measure.metrics import TUNED, Metric
@@ -67,7 +67,7 @@ def layer_lines(
     errors = (judged.floors for judged in ordered)
     top = max([_LEAST_TOP, *filter(math.isfinite, errors)])
     if record.pipeline:
-        yield from pipeline_lines(record)
+        yield from chain.from_iterable(answers("lines", record))
     else:
         which = f"sample {sample}" if sample else "worst of all samples"
         scale = f", log scale from 1 to {in_floors(top)}"

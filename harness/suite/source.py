@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from pathlib import Path
 
 from harness.core.case import Component, Source
 from harness.recipes import RECIPES, weight_folders
-from harness.recipes.checkpoint import shapes_of
+from harness.recipes.adapters import adapter_for
 from harness.recipes.hub import installed, snapshot
-from harness.recipes.lora import layers_of, network_of, networks_of
 from harness.recipes.named import check_named
 from harness.suite.schema import CHECKPOINTS, SourceTable, SuiteFile
 from harness.suite.tables import file_beside, path_beside
@@ -80,24 +78,20 @@ def check_source(
     if source.lora is not None:
         drawn: list[Recipe] = [(role, ()) for role in roles]
         own = [(one.recipe, one.options) for one in tested if one.source == source]
-        _check_lora(table, source, source.lora, [*drawn, *own])
+        _check_lora(table, source, [*drawn, *own])
 
 
 def _check_lora(
-    table: SourceTable, source: Source, lora: Path, recipes: Collection[Recipe]
+    table: SourceTable, source: Source, recipes: Collection[Recipe]
 ) -> None:
+    with table.place.errors_at("lora"):
+        adapter = adapter_for(source)
     if any(recipe not in RECIPES for recipe, _ in recipes):
         return  # only a user's own recipe knows what it loads
-    networks = {
-        network_of(folder)
+    folders = {
+        folder
         for recipe, options in recipes
         for folder in weight_folders(recipe, source, options)
     }
-    adapted = layers_of(lora, shapes_of(lora), networks_of(source))
-    if networks.isdisjoint(adapted):
-        text = (
-            f"{lora} adapts {' and '.join(adapted)}, of which nothing is tested "
-            "here, so it would change no number; list what it adapts in `components`, "
-            "or leave `lora` out."
-        )
+    if text := adapter.refusal(folders):
         raise table.error(text, "lora")

@@ -16,7 +16,7 @@ from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.settings import Settings
 from harness.engine.engine import record_of
-from harness.judge.pipeline import attribution_of, picture_words
+from harness.plugins.pictures.words import attribution_of, picture_words
 from harness.plugins.pipelines.case import App, Sampling
 from harness.plugins.pipelines.drawing.measure import measure
 from harness.suite.judge import Judge

@@ -324,18 +324,19 @@ class SafetensorsFormat(Format):
     def call(self) -> None:
         from dataclasses import replace
 
-        from harness.recipes.checkpoint import adapter_of, likely_files, shapes_of
-        from harness.recipes.lora import files_of, merge_lora
+        from harness.recipes.adapters import adapter_for, adapter_of
+        from harness.recipes.checkpoint import likely_files, shapes_of
         from harness.suite.forecast import _elements
 
         path = self.files / "net" / "model.safetensors"
-        files_of(path)
+        adapter = adapter_for(replace(self.source, lora=path))
+        assert adapter.files
         for file in likely_files(path.parent):
             shapes = shapes_of(file)
             adapter_of(shapes)
             _elements(file)
             self.sound = 1
-        merge_lora(self.module, replace(self.source, lora=path), "unet")
+        adapter.merge(self.module, "unet")
 
 
 class CheckpointFormat(Format):

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from harness.core.outcome import Finding, Outcome, Place
-from harness.core.record import CaseRecord, Key
+from harness.core.outcome import CheckFinding, Outcome, Precedence
+from harness.core.record import OUTPUTS, CaseRecord, Key
 from harness.core.runtime import runs_exported
 from harness.core.text import few
 
@@ -34,17 +34,21 @@ _STEADY = ("cpu",)
 """Devices on which the same inputs must give the same bits."""
 
 
-def contract_finding(record: CaseRecord, *, failing: bool) -> Finding | None:
+def contract_finding(
+    record: CaseRecord, what: str, *, failing: bool
+) -> CheckFinding | None:
     """Return how a file breaks its contract, or None.
 
     An answer that depends on other items is said after numbers that are wrong: those of
     the suite's own samples say more.
     """
     del failing
+    if what != OUTPUTS:
+        return None
     if breach := contract_breach(record):
-        return Finding(*breach, Place.INSTEAD)
+        return CheckFinding(*breach, Precedence.INSTEAD)
     leak = leaks(record)
-    return Finding(Outcome.UNSTEADY, leak, Place.AFTER) if leak else None
+    return CheckFinding(Outcome.UNSTEADY, leak, Precedence.AFTER) if leak else None
 
 
 def contract_breach(record: CaseRecord) -> tuple[Outcome, str] | None:

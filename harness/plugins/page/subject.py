@@ -12,12 +12,6 @@ from harness.core.outcome import Outcome
 from harness.core.plugins import sentences
 from harness.core.record import CaseRecord, coverage_share
 from harness.core.text import count, few
-from harness.judge.distribution import (
-    Conclusion,
-    pair_ratios,
-    results_of,
-    worse_text,
-)
 from harness.judge.foreign import all_words
 from harness.judge.unread import unread_message
 from harness.measure.metrics import METRIC
@@ -33,7 +27,13 @@ from harness.plugins.page.values import (
     values_of,
     values_table,
 )
-from harness.report.pictures import (
+from harness.plugins.pictures.distribution import (
+    Conclusion,
+    pair_ratios,
+    results_of,
+    worse_text,
+)
+from harness.plugins.pictures.worst import (
     metric_words,
     pictures_of,
     rms_of,

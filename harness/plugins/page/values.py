@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from harness.core.record import ISOLATED, OUTPUTS, SELF, CaseRecord, Row
 from harness.core.text import FLOORS, operator
-from harness.judge.pipeline import CURVES
 from harness.judge.value import JudgedRow, judge, own_times
 from harness.measure.metrics import METRIC
 from harness.plugins.page.charts import PALETTE, Curve
 from harness.plugins.page.table import Column, HtmlTable
+from harness.plugins.pictures.words import CURVES
 from harness.report.layers import further_metrics, worst_rows
 from harness.report.run_facts import BAD, RunFacts
 

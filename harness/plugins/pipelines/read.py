@@ -24,7 +24,7 @@ from typing import Any, Final
 from harness.core.case import REFERENCE, Case, Component, Sample, Source
 from harness.core.end_to_end import MIXED, SQUARED
 from harness.core.toml_schema import read
-from harness.judge.distribution import READ, claims_of, least_pictures
+from harness.plugins.pictures.distribution import READ, claims_of, least_pictures
 from harness.plugins.pipelines import tables
 from harness.plugins.pipelines.case import (
     DENOISING,

@@ -24,10 +24,10 @@ from harness.judge.policy import Policy, Rule
 from harness.judge.tolerance import Tolerance
 from harness.judge.value import JudgedRow, Verdict, judge
 from harness.measure.metrics import METRIC
+from harness.plugins.pictures.worst import PEAK
 from harness.plugins.pipelines.case import App, Pipeline, PipelineCase, pipelines_of
 from harness.plugins.pipelines.stages import drawing_effects
 from harness.plugins.plan.text import ALONE, FED_BACK, PICTURE
-from harness.report.pictures import PEAK
 from harness.suite.judge import Judge
 from harness.suite.suite import Suite
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from harness.core.rounding import FLOAT, HALF
-from harness.judge.pipeline import CURVES
+from harness.plugins.pictures.words import CURVES
 
 ALONE, FED_BACK = CURVES
 """Kinds of steps: each alone, from PyTorch's own latents, and with errors fed back."""

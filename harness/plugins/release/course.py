@@ -16,6 +16,7 @@ from harness.core.end_to_end import IMAGE
 from harness.core.record import LAYERS, OUTPUTS
 from harness.core.text import in_floors
 from harness.engine.finished_run import CaseReport, Report
+from harness.plugins.pictures.worst import psnr_db
 from harness.plugins.release.diff import (
     RtolOf,
     RunChange,
@@ -27,7 +28,6 @@ from harness.plugins.release.diff import (
 )
 from harness.plugins.release.thresholds import Change
 from harness.plugins.release.times import doubt
-from harness.report.pictures import psnr_db
 
 _Key = tuple[str, str, str]
 """The case, the check or measurement, and for time or memory the machine."""

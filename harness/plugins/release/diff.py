@@ -22,12 +22,12 @@ from harness.engine.finished_run import (
     matched,
 )
 from harness.measure.metrics import METRIC, Metric
+from harness.plugins.pictures.worst import psnr_db
 from harness.plugins.release import thresholds
 from harness.plugins.release.causes import same_task, settings_causes, task_causes
 from harness.plugins.release.pairs import compare_pairs
 from harness.plugins.release.thresholds import Change
 from harness.plugins.release.times import compare_times
-from harness.report.pictures import psnr_db
 from harness.suite.judge import Judge
 
 SIZE, MEMORY, SETTINGS, COVERAGE = "size", "memory", "settings", "coverage"

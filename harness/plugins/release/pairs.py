@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from harness.judge.distribution import (
+from harness.plugins.pictures.distribution import (
     ACCEPTED,
     READ,
     Conclusion,

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from harness.core.outcome import Finding, Outcome
-from harness.core.record import CaseRecord
+from harness.core.outcome import CheckFinding, Outcome
+from harness.core.record import OUTPUTS, CaseRecord
 from harness.core.text import count, few, operator
 
 _NEVER_ALGEBRA = ("float16", "bfloat16", "bits", "channel", "few", "other")
@@ -45,12 +45,14 @@ _NAMED = 3
 Weight = Mapping[str, Any]
 
 
-def graph_finding(record: CaseRecord, *, failing: bool) -> Finding | None:
+def graph_finding(
+    record: CaseRecord, what: str, *, failing: bool
+) -> CheckFinding | None:
     """Return what is wrong with a case's graphs, or None.
 
     `failing` says whether an output is out of tolerance.
     """
-    for graph in record.graphs:
+    for graph in record.graphs if what == OUTPUTS else ():
         # Where the deployed file has fewer bits, they explain outputs that fail.
         lenient = bool(record.foreign) and not (failing and graph.get("exact", True))
         weights = [w for w in graph["weights"] if not lenient or _certain(w)]
@@ -75,7 +77,7 @@ def graph_finding(record: CaseRecord, *, failing: bool) -> Finding | None:
             words.append(_attributes(attributes))
         if words:
             outcome = Outcome.WEIGHTS if weights or lost else Outcome.ATTRIBUTES
-            return Finding(outcome, "; ".join(words))
+            return CheckFinding(outcome, "; ".join(words))
     return None
 
 

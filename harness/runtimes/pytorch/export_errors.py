@@ -11,7 +11,7 @@ import torch
 from harness.core.case import Component, ExportSettings
 from harness.core.errors import StageError, first_line
 from harness.core.outcome import Outcome
-from harness.recipes.lora import HOW_TO_MERGE, adapter_of
+from harness.recipes.adapters import HOW_TO_MERGE, adapter_of
 
 _OPSETS = {"dynamo": "18 to 25, and often 15 to 17", "torchscript": "14 to 23"}
 """Measured with torch 2.13 and onnxscript 0.7; other versions may differ."""

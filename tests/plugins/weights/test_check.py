@@ -14,7 +14,7 @@ from torch.nn import functional
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.probes import Probe, ValueKind, load_probes
-from harness.core.record import CaseRecord
+from harness.core.record import OUTPUTS, CaseRecord
 from harness.engine.export_files import MODEL, PROBES, WEIGHTS
 from harness.plugins.weights.causes import Lora, dropped, lora_words
 from harness.plugins.weights.check import check_graph
@@ -252,7 +252,7 @@ def told(checked, *, foreign=False, failing=False):
         graphs=(checked,),
         foreign={"by": "names"} if foreign else None,
     )
-    return graph_finding(record, failing=failing)
+    return graph_finding(record, OUTPUTS, failing=failing)
 
 
 def test_an_export_holds_every_weight(exported):

@@ -33,11 +33,11 @@ def nothing_at_all(_off):
     return None
 
 
-def differs(record, *, failing):  # noqa: ARG001  # the form of a finding
+def differs(record, what, *, failing):  # noqa: ARG001  # the form of a finding
     return Outcome.WEIGHTS, f"{record.component} is another one"
 
 
-def fails(record, *, failing):  # noqa: ARG001  # as above
+def fails(record, what, *, failing):  # noqa: ARG001  # as above
     return record["no such key"]
 
 

@@ -32,7 +32,7 @@ def source(tmp_path_factory):
 def given(source, tmp_path_factory):
     """All that keys are made from; a test moves one part of it."""
     folder = tmp_path_factory.mktemp("given")
-    for name in ("file.mnn", "other.mnn", "picture", "converter", "lora.safetensors"):
+    for name in ("file.mnn", "other.mnn", "picture", "converter"):
         (folder / name).write_text(name)
     unet = describe("unet", "unet", source)
     entry = stored(folder, b"graph")

@@ -14,6 +14,7 @@ from harness.core.case import Case, Device, ExportSettings, Sample, Variant
 from harness.core.entry import Entry
 from harness.core.kinds import PROGRAM
 from harness.core.outcome import Outcome
+from harness.core.plugins import declared
 from harness.core.record import LAYERS, OUTPUTS, Row, load_record, save_record
 from harness.engine import worker_pool
 from harness.engine.engine import Engine
@@ -166,7 +167,7 @@ def test_a_second_run_makes_nothing_and_measures_the_same(engine, records, unet)
             assert again.took_s is not None
             assert list(again.took_s) == ["candidate"]
 
-    assert known.contract
+    assert known.contract or not declared("questions")
     assert not [one for one in said if "each input" in one.detail]
     assert contents(engine.store) == before
 

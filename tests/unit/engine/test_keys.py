@@ -259,14 +259,6 @@ def test_a_checkpoint_is_configuration_weights_words(given, tmp_path, name, reci
     assert digests(here, "weights") != digests(given, "weights")
 
 
-def test_a_checkpoint_with_a_lora_is_another_at_each_scale(given):
-    plain = digests(given, "weights")
-    file = given.folder / "lora.safetensors"
-    merged = moved(given, "component.source.lora", file)
-    half = moved(merged, "component.source.lora_scale", 0.5)
-    assert len({plain, digests(merged, "weights"), digests(half, "weights")}) == 3
-
-
 def test_keys_hold_no_path(given, tmp_path):
     for make in keys_of(given).values():
         assert str(given.component.source.path) not in json.dumps(make())

@@ -211,14 +211,6 @@ def test_weights_that_are_drawn_are_counted_without_drawing_them(sd15):
     assert weigh(Path(), unet)["bytes"] == UNET_WEIGHTS
 
 
-def test_a_merged_lora_adds_no_weight():
-    plain = component(load_suite(FIXTURES / "channels"), "unet_wide")
-    unet = component(load_suite(FIXTURES / "lora"), "unet")
-
-    assert unet.source.lora is not None
-    assert weigh(Path(), unet) == weigh(Path(), plain)
-
-
 def test_a_network_that_cannot_be_built_is_not_counted_as_none(tmp_path):
     folder = nets.small_checkpoint(tmp_path / "small")
     unet = describe("unet", "unet", Source(path=folder, seed=0))

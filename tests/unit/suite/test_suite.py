@@ -480,7 +480,6 @@ class TestHub:
         ("full_size/sdxl_base", 8),
         ("full_size/sdxl_unet", 1),
         ("channels", 12),
-        ("lora", 2),
     ],
 )
 def test_the_fixtures_load(name, count):

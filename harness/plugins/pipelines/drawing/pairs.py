@@ -21,9 +21,9 @@ from harness.core.errors import StageError, StoreError
 from harness.core.outcome import Outcome
 from harness.core.received import DamagedError
 from harness.engine.store import Store
-from harness.judge.distribution import READ, Conclusion, verdict_of, worst_of
 from harness.measure.pictures import eight_bits, png, side_by_side
 from harness.measure.received_arrays import Arrays
+from harness.plugins.pictures.distribution import READ, Conclusion, verdict_of, worst_of
 from harness.plugins.pipelines.case import Pipeline
 from harness.plugins.pipelines.drawing.draw import (
     PipelineParts,

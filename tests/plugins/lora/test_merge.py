@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from harness.engine.keys import checkpoint_digest
 from harness.recipes import describe, recipe_module
 from harness.recipes.checkpoint import load_network
 from harness.runtimes.pytorch.export_errors import refuse_adapters
+from harness.runtimes.pytorch.prepare import weigh
 from harness.suite.suite import load_suite
 from tests.places import DIGITS, FIXTURES
 
@@ -365,3 +367,23 @@ def test_a_lora_of_what_is_not_tested_is_refused(tmp_path):
 
     with pytest.raises(SuiteError, match=r"toml:\d+: .*adapts unet, of which nothing"):
         load_suite(tmp_path)
+
+
+def test_a_checkpoint_is_another_at_each_scale(tmp_path):
+    source = saved(tmp_path, in_pefts_words())
+    checkpoints = XL, source, replace(source, lora_scale=0.5)
+
+    assert len({checkpoint_digest(one, ("unet",)) for one in checkpoints}) == 3
+
+
+def test_it_adds_no_weight():
+    def part(suite, name):
+        return next(one for one in suite.components if one.name == name)
+
+    suite = load_suite(LORA)
+    unet = part(suite, "unet")
+    plain = part(load_suite(FIXTURES / "channels"), "unet_wide")
+
+    assert len(suite.cases) == 2
+    assert unet.source.lora is not None
+    assert weigh(Path(), unet) == weigh(Path(), plain)

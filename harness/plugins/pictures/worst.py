@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from harness.core.end_to_end import IMAGE, SQUARED
+from harness.core.end_to_end import IMAGE, SQUARED, app_causes
 from harness.core.record import CaseRecord, Row
-from harness.judge.distribution import READ
-from harness.judge.pipeline import CLEAN_DB, app_causes, attribution_of
+from harness.plugins.pictures.distribution import READ
+from harness.plugins.pictures.words import CLEAN_DB, attribution_of
 
 PEAK = 255.0
 """Largest level of a picture."""

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -22,6 +23,7 @@ import msgspec
 from harness.core.errors import SuiteError
 from harness.core.received import DamagedError, convert, decode, read_bytes
 from harness.core.text import printable
+from harness.recipes.checkpoint import shapes_of
 from harness.recipes.configuration import CONFIG_BYTES
 
 if TYPE_CHECKING:
@@ -34,14 +36,6 @@ _METADATA = "lora_adapter_metadata"
 
 _CONFIG = "adapter_config.json"
 """The file beside the weights where peft stores its configuration."""
-
-_ADAPTER = re.compile(r"\.lora_(?:A|B|up|down)\.|\.lora\.(?:up|down)\.|\.base_layer\.")
-
-HOW_TO_MERGE = (
-    "Merge it before exporting, with pipe.fuse_lora(), pipe.unload_lora_weights() and "
-    "pipe.save_pretrained(); or give the plain checkpoint, and the file as `lora` "
-    "under [source]."
-)
 
 _PEFT = "base_model.model."
 """The prefix of every key that peft writes; diffusers writes a network's name there."""
@@ -93,19 +87,44 @@ _SHOWN = 80
 """Most characters of a pattern that a message shows."""
 
 
-def adapter_of(names: Iterable[str]) -> str:
-    """Return the first name that belongs to an adapter's layer; empty without one.
-
-    >>> adapter_of(["to_q.weight", "to_q.lora_A.weight"])
-    'to_q.lora_A.weight'
-    """
-    return next((name for name in names if _ADAPTER.search(f".{name}")), "")
-
-
 def files_of(path: Path) -> tuple[Path, ...]:
     """Return the files that decide which weights a LoRA adds."""
     config = path.parent / _CONFIG
     return (path, config) if config.is_file() else (path,)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLora:
+    """The LoRA of a source, as an `Adapter`."""
+
+    source: Source
+    path: Path
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The file, and peft's configuration beside it."""
+        return files_of(self.path)
+
+    def refusal(self, folders: Collection[str]) -> str:
+        """Return why it would change none of the networks in some folders, or ""."""
+        shapes = shapes_of(self.path)
+        adapted = layers_of(self.path, shapes, networks_of(self.source))
+        if {network_of(folder) for folder in folders}.isdisjoint(adapted):
+            return (
+                f"{self.path} adapts {' and '.join(adapted)}, of which nothing is "
+                "tested here, so it would change no number; list what it adapts in "
+                "`components`, or leave `lora` out."
+            )
+        return ""
+
+    def merge(self, module: torch.nn.Module, folder: str) -> None:
+        """Add its weights for the network in a folder to that network."""
+        merge_lora(module, self.source, folder)
+
+
+def lora_of(source: Source) -> SourceLora | None:
+    """Return the LoRA that a source names, or None."""
+    return SourceLora(source, source.lora) if source.lora else None
 
 
 def merge_lora(module: torch.nn.Module, source: Source, folder: str) -> None:

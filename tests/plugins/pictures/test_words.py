@@ -1,4 +1,4 @@
-"""`harness.judge.pipeline`: the error of a picture, its first step, its cause."""
+"""The error of a picture, its first step and its cause, in words."""
 
 import json
 import math
@@ -11,9 +11,9 @@ import pytest
 from harness.core.comparison import Picture
 from harness.core.end_to_end import AppSetting
 from harness.core.record import CaseRecord, Row
-from harness.judge.pipeline import attribution_of, picture_words, pipeline_lines
 from harness.measure.attribution import Attribution, RoleShare
 from harness.measure.compare import compare
+from harness.plugins.pictures.words import attribution_of, picture_words, pipeline_lines
 from tests.unit import reports
 
 PARTS = {

@@ -5,12 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from harness.core.end_to_end import IMAGE, MATTERS, PAIRS, AppSetting
+from harness.core.end_to_end import IMAGE, PAIRS, app_causes, app_settings
+from harness.core.outcome import CheckFinding, Outcome, Precedence
 from harness.core.record import CaseRecord, Row
 from harness.core.text import Line, in_floors, wrapped
-from harness.judge.distribution import all_claims
 from harness.measure.attribution import Attribution
 from harness.measure.metrics import METRIC
+from harness.plugins.pictures.distribution import (
+    Conclusion,
+    all_claims,
+    pair_words,
+    verdict_of,
+)
 
 CURVES = ("teacher-forced", "free-running")
 """Two kinds of errors: those of single steps, and those that feed back."""
@@ -22,6 +28,34 @@ cause is then rounding, and no message names it."""
 _BARS = " ▁▂▃▄▅▆▇█"
 _DECADES = 4
 """Number of decades below the largest error that a curve shows."""
+
+
+_RELEASES = {
+    Conclusion.SHIP: Outcome.WITHIN,
+    Conclusion.WORSE: Outcome.WORSE,
+    Conclusion.OPEN: Outcome.OPEN,
+}
+
+
+def pair_finding(
+    record: CaseRecord, what: str, *, failing: bool
+) -> CheckFinding | None:
+    """Return the decision on a case's many pictures, as far as they were drawn."""
+    del failing
+    pairs = (record.pipeline or {}).get(PAIRS)
+    if what != PAIRS or not pairs:
+        return None
+    outcome = _RELEASES[verdict_of(pairs)]
+    return CheckFinding(outcome, pair_words(pairs), Precedence.INSTEAD)
+
+
+def gist(record: CaseRecord, what: str) -> Iterator[str]:
+    """Yield the error of the worst picture, or the decision on many pictures."""
+    pairs = (record.pipeline or {}).get(PAIRS)
+    if what == PAIRS and pairs and record.failure is None:
+        yield pair_words(pairs).partition(";")[0]
+    elif what == IMAGE and (words := picture_words(record)):
+        yield words
 
 
 def picture_words(record: CaseRecord) -> str:
@@ -51,20 +85,10 @@ def picture_words(record: CaseRecord) -> str:
     return " · ".join(filter(None, (words, "; ".join(causes))))
 
 
-def app_causes(record: CaseRecord) -> list[str]:
-    """Return a message about each setting of the app that causes a part."""
-    return [s.words for s in app_settings(record) if s.share >= MATTERS]
-
-
 def attribution_of(record: CaseRecord) -> Attribution | None:
     """Return the share of each role in the error, if roles were exchanged."""
     found = (record.pipeline or {}).get("attribution")
     return Attribution.from_json(found) if found else None
-
-
-def app_settings(record: CaseRecord) -> list[AppSetting]:
-    """Return the app's settings that differ from the reference's."""
-    return [AppSetting(**each) for each in (record.pipeline or {}).get("app", ())]
 
 
 def pipeline_lines(record: CaseRecord) -> Iterator[Line]:

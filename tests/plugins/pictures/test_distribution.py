@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.core.errors import SpecError
-from harness.judge.distribution import (
+from harness.plugins.pictures.distribution import (
     ALPHA,
     BROKEN,
     CLAIMS,
