@@ -82,6 +82,11 @@ class Plugin:
         lines: Functions of the `CaseRecord` of an end-to-end case. Each yields a `Line`
             for the list of its values.
         tables: Functions of a run's `RunFacts` that yield parts of its Markdown.
+        others: Functions of a `CaseRecord`, its judged layers and its judged outputs.
+            Each returns the layers, where a failing value that stands for another one
+            than the reference's has `JudgedRow.other`.
+        beside: Functions of a `CaseRecord`, a check and its judged rows. Each yields
+            messages beside the verdict, for its reason, the summary and the page.
         notes: Functions of a `CaseRecord` that yield messages for the list of its
             layers, such as what was not compared.
         remarks: Functions of a run's records, and the name of each by its key. Each
@@ -116,6 +121,8 @@ class Plugin:
     gists: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     sessions: tuple[str, ...] = ()
@@ -159,6 +166,20 @@ class Added:
         if self.function is None:
             raise SpecError(self.words)
         return self.function(*arguments, **named)
+
+    def sentences(self, *arguments: object) -> Iterator[str]:
+        """Yield what the function yields; an error of it is a sentence too.
+
+        A plug-in that cannot be loaded has none; commands and checks say so.
+        """
+        if self.name == GROUP:
+            return
+        try:
+            yield from self.called(*arguments)
+        except SpecError as error:
+            yield str(error)
+        except Exception as error:  # noqa: BLE001  # a package's own code raises anything
+            yield self.failed(error)
 
     def failed(self, error: Exception) -> str:
         """Return a sentence about an error that the function raised."""
@@ -214,14 +235,7 @@ def merged(kind: str, *arguments: object) -> dict[str, Any]:
 def sentences(kind: str, *arguments: object) -> Iterator[str]:
     """Yield the sentences of each function of a kind; one that fails is a sentence."""
     for one in added(kind):
-        if one.name == GROUP:
-            continue
-        try:
-            yield from one.called(*arguments)
-        except SpecError as error:
-            yield str(error)
-        except Exception as error:  # noqa: BLE001  # a package's own code raises anything
-            yield one.failed(error)
+        yield from one.sentences(*arguments)
 
 
 def first_answer(kind: str, *arguments: object, lacking: ParityError) -> Any:  # noqa: ANN401  # what a plug-in returns

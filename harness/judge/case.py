@@ -32,27 +32,20 @@ from harness.core.record import (
 )
 from harness.core.text import count, cut, few, in_floors, one_line, operator
 from harness.judge import known_gaps
-from harness.judge.foreign import (
+from harness.judge.known_gaps import Gap
+from harness.judge.policy import JUDGED_WITHIN, Policy
+from harness.judge.reference import (
     NO_LAYERS,
-    foreign_words,
     has_pytorch,
     itself_words,
     of_reference,
-)
-from harness.judge.known_gaps import Gap
-from harness.judge.policy import JUDGED_WITHIN, Policy
-from harness.judge.rewritten_values import (
-    NONE,
-    UNPAIRED,
-    rewritten_message,
-    rewritten_values,
 )
 from harness.judge.self_error import Own, own_errors, own_words, refusals
 from harness.judge.sizes import only_at
 from harness.judge.stored_bits import stored_words, without_effect
 from harness.judge.tolerance import FULL_PRECISION, Tolerance, first_tier, first_tiers
 from harness.judge.unread import read_by_padding, unread_message
-from harness.judge.value import JudgedRow, judge, max_floors
+from harness.judge.value import UNPAIRED, JudgedRow, judge, max_floors
 from harness.measure.metrics import TUNED
 from harness.measure.patterns import how_general
 
@@ -247,18 +240,21 @@ def judge_case(
     """
     of_pytorch = own_errors(record)
     rows = tuple(_judged(record, what, policy, of_pytorch))
-    others, outputs = NONE, rows
+    outputs, told = rows, ""
     if what == LAYERS:
         rows = read_by_padding(rows)
         outputs = tuple(_judged(record, OUTPUTS, policy, of_pytorch))
-        others = rewritten_values(record, rows, outputs)
-        rows = tuple(others.applied(judged) for judged in rows)
+        rows, told = _with_others(record, rows, outputs)
     failing = [judged for judged in rows if not judged.verdict.passed]
     worst = max(rows, key=lambda judged: judged.verdict.usage, default=None)
     alone = _judged(record, ISOLATED, policy, of_pytorch)
     own = tuple(alone) if what == LAYERS else ()
     origins = tuple(judged for judged in own if not judged.verdict.passed)
-    blamed, origins = others.without(failing), others.without(origins, read=True)
+    # A value that stands for another one is the cause only if nothing else differs.
+    blamed = [judged for judged in failing if not judged.other] or failing
+    # An operator that reads such a value had other inputs in the file.
+    aside = {_place(judged) for judged in rows if judged.other or judged.reads_other}
+    origins = tuple(judged for judged in origins if _place(judged) not in aside)
     first, inputs = first_divergence(rows, blamed, origins)
     found, reason = _found(record, what, rows, min_coverage)
     also = () if record.failure else _ways(failing)
@@ -279,10 +275,9 @@ def judge_case(
     words = [*own_words([judged.row for judged in rows], of_pytorch)]
     unsaid = [text for text in words if text.removeprefix("off by ") not in reason]
     refused = refusals(record) if what in JUDGED_WITHIN else ()
-    rewritten, padding = rewritten_message(rows), unread_message(rows)
-    rewritten = rewritten if has_pytorch(record) else of_reference(rewritten)
-    beside = (rewritten, padding, *foreign_words(record, what), *unsaid, *refused)
-    reason = "; ".join((reason, *filter(None, beside)))
+    beside = sentences("beside", record, what, rows)
+    more = (told, unread_message(rows), *beside, *unsaid, *refused)
+    reason = "; ".join((reason, *filter(None, more)))
     applied = known_gaps.apply(gaps, f"{record.case}/{what}", found, today, also)
     return CaseVerdict(
         case=record.case,
@@ -304,6 +299,22 @@ def judge_case(
         itself=itself_words(record) if what == OUTPUTS else "",
         gap=applied.gap,
     )
+
+
+def _with_others(
+    record: CaseRecord, rows: tuple[JudgedRow, ...], outputs: Sequence[JudgedRow]
+) -> tuple[tuple[JudgedRow, ...], str]:
+    """Return rows as plug-ins judge them again, or the message of one that fails."""
+    try:
+        for again in answers("others", record, rows, outputs):
+            rows = tuple(again)
+    except Exception as error:  # noqa: BLE001  # a plug-in's own code raises anything
+        return rows, first_line(error)
+    return rows, ""
+
+
+def _place(judged: JudgedRow) -> tuple[str, str]:
+    return judged.row.sample, judged.row.probe
 
 
 def _judged(

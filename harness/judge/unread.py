@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from harness.core.outcome import Outcome
-from harness.core.record import Key
-from harness.core.text import Line, count
-from harness.judge.foreign import shared_lines
+from harness.core.text import count
 from harness.judge.value import JudgedRow
 
 
@@ -61,11 +59,3 @@ def unread_message(rows: Iterable[JudgedRow]) -> str:
         f"{first.row.place}{more} {has} at padding alone, which the mask takes out and "
         f"nobody reads ({first.unread}, {first.row.sample}); what is read {agree}"
     )
-
-
-def unread_lines(
-    by_case: Mapping[Key, Iterable[JudgedRow]], names: Mapping[Key, str]
-) -> Iterator[Line]:
-    """Yield a run's lines about padding; similar cases share a line."""
-    said = ((names[key], unread_message(rows)) for key, rows in by_case.items())
-    yield from shared_lines(said)

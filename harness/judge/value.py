@@ -58,6 +58,11 @@ class Verdict:
         return self.outcome.passed
 
 
+UNPAIRED = (Outcome.SHAPE, Outcome.DTYPE)
+"""Outcomes in which the two values are of different kinds. The file's value is then no
+wrong version of PyTorch's."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedRow:
     """A row of a record, and the verdict on its comparison.
@@ -68,6 +73,9 @@ class JudgedRow:
         own: PyTorch's own error in the dtype that bounds it, if that was measured.
         unread: Why the whole value is out of tolerance, if what a mask takes out of it
             alone is. The row is then of what is read. Empty for every other row.
+        other: How the value differs, if plug-ins say that it stands for another one
+            than the reference's; empty for every other row.
+        reads_other: Whether the value is computed from such a value.
 
     """
 
@@ -75,6 +83,13 @@ class JudgedRow:
     verdict: Verdict
     own: Comparison | None = None
     unread: str = ""
+    other: str = ""
+    reads_other: bool = False
+
+    @property
+    def another(self) -> str:
+        """How the value differs, if it passes for it stands for another one."""
+        return self.other if self.verdict.outcome is Outcome.ANOTHER else ""
 
     @property
     def floors(self) -> float:

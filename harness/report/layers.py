@@ -23,8 +23,7 @@ from harness.core.text import (
     wrapped,
 )
 from harness.judge.case import CaseVerdict
-from harness.judge.foreign import has_pytorch
-from harness.judge.rewritten_values import how_rewritten
+from harness.judge.reference import has_pytorch
 from harness.judge.value import JudgedRow, floors_of
 from harness.measure.metrics import TUNED, Metric
 
@@ -50,7 +49,7 @@ def layer_lines(
         return
     out = sum(not judged.verdict.passed for judged in ordered)
     result = f"{out:,} out of tolerance" if out else "all within tolerance"
-    if others := sum(bool(how_rewritten(judged)) for judged in ordered):
+    if others := sum(bool(judged.another) for judged in ordered):
         result += f" but {count(others, 'other value')}"
     values = f"{count(len(ordered), 'value')} in order of execution"
     tone = "bad" if out else "good"
@@ -141,7 +140,7 @@ def further_metrics(rows: Sequence[JudgedRow]) -> list[Metric]:
 
 def _line(judged: JudgedRow, top: float, floors: str, more: Sequence[Metric]) -> Line:
     c, row = judged.row.comparison, judged.row
-    other = how_rewritten(judged)
+    other = judged.another
     mark = "≠" if other else " " if judged.verdict.passed else "✗"
     bar = "▪" * _height(judged.floors, top)
     head = f"{floors}{c.max_abs:>9.2e} {c.sqnr_db:>8.1f} "

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
 
 from harness.core.outcome import Outcome
-from harness.core.plugins import sentences
+from harness.core.plugins import Added, added, sentences
 from harness.core.record import CaseRecord, coverage_share, left_out
 from harness.core.text import (
     INDENT,
@@ -18,9 +19,7 @@ from harness.core.text import (
     joined,
     wrapped,
 )
-from harness.judge.foreign import foreign_lines
-from harness.judge.rewritten_values import rewritten_lines
-from harness.judge.unread import unread_lines
+from harness.judge.unread import unread_message
 from harness.recipes.stand_ins import SCHEDULER
 from harness.report.divergence import Divergence, divergences
 from harness.report.run_facts import BAD, RunFacts
@@ -50,13 +49,7 @@ def summary(facts: RunFacts, *, report: str = "") -> Iterator[Line]:
         text = f"{count(cases, 'case')} skipped: {reason}"
         yield from wrapped(text, indent=" ", tone="bad")
     yield from _coverage(facts)
-    yield from foreign_lines(facts.compared, facts.names)
-    rows = {
-        record.key: [row for check in facts.checks[record.key] for row in check.rows]
-        for record in facts.compared
-    }
-    yield from rewritten_lines(rows, facts.names)
-    yield from unread_lines(rows, facts.names)
+    yield from _beside(facts)
     if ran := list(facts.ran()):
         yield from wrapped(f"ran {'; '.join(ran)}", indent=" ", tone="quiet")
     for text in (*node_notes(facts), *shard_notes(facts)):
@@ -64,6 +57,28 @@ def summary(facts: RunFacts, *, report: str = "") -> Iterator[Line]:
     for note in sentences("remarks", facts.compared, facts.names):
         yield from wrapped(note, indent=" ", tone="quiet")
     yield from _ends(facts, failures[0] if failures else None, report)
+
+
+def _beside(facts: RunFacts) -> Iterator[Line]:
+    """Yield what stands beside verdicts; similar cases share a line."""
+
+    def padding(record: CaseRecord) -> Iterator[str]:
+        checks = facts.checks[record.key]
+        yield unread_message([row for check in checks for row in check.rows])
+
+    def said(record: CaseRecord, one: Added) -> Iterator[str]:
+        for check in facts.checks[record.key]:
+            yield from one.sentences(record, check.what, check.rows)
+
+    kinds: list[Callable[[CaseRecord], Iterator[str]]]
+    kinds = [partial(said, one=one) for one in added("beside")]
+    for tell in (*kinds, padding):
+        alike: dict[str, list[str]] = {}
+        for record in facts.compared:
+            if text := "; ".join(filter(None, dict.fromkeys(tell(record)))):
+                alike.setdefault(text, []).append(facts.names[record.key])
+        for text, cases in alike.items():
+            yield from wrapped(f"{few(cases)}: {text}", indent=" ", tone="quiet")
 
 
 def _ends(facts: RunFacts, failure: Divergence | None, report: str) -> Iterator[Line]:

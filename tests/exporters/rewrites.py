@@ -25,7 +25,7 @@ from typing import Self
 import onnx
 
 from harness.core.outcome import Outcome
-from harness.judge.rewritten_values import rewritten_message
+from harness.plugins.foreign.rewritten import rewritten
 from tests.exporters.algebra import REWRITES, rewrite
 from tests.exporters.rewritten import Rewritten, saved
 from tests.faults.catalogue import FAULTS
@@ -184,7 +184,11 @@ class Rewrites:
             trial, by = network.run(path, backend)
             failure = trial.record.failure
             converts = failure is None or failure.outcome != Outcome.CONVERT
-            told = filter(None, (rewritten_message(v.rows) for v in trial.verdicts))
+            told = [
+                t
+                for v in trial.verdicts
+                for t in rewritten(trial.record, v.what, v.rows)
+            ]
             yield Tried(
                 network=called,
                 rewrite=name,

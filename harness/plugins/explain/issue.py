@@ -20,7 +20,7 @@ from harness.core.private import without_paths
 from harness.core.record import CaseRecord
 from harness.core.runtime import runs_exported, runtime
 from harness.core.text import count, operator
-from harness.judge.foreign import of_reference
+from harness.judge.reference import of_reference
 from harness.plugins.explain.excerpts import Around
 from harness.plugins.explain.repro import EXPORTED
 from harness.report.markdown import fenced, word

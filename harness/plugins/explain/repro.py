@@ -23,7 +23,7 @@ from harness.core.runtime import runtime
 from harness.core.text import operator
 from harness.engine import export_files
 from harness.engine.engine import Engine
-from harness.judge.foreign import of_reference
+from harness.judge.reference import of_reference
 from harness.measure.compare import UNIT_ROUNDOFF
 from harness.plugins.explain.excerpt import deployed_file
 from harness.plugins.explain.excerpts import Around, error_in_floors, error_words

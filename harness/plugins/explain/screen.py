@@ -11,7 +11,7 @@ from harness.core.text import (
     few,
     wrapped,
 )
-from harness.judge.foreign import has_pytorch, of_reference
+from harness.judge.reference import has_pytorch, of_reference
 from harness.plugins.explain.excerpts import error_words
 from harness.plugins.explain.explain import MOVED, Explanation, Trial, moved
 from harness.plugins.explain.setting_changes import listed_as, toml_of

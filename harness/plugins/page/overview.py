@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from harness.core.record import coverage_share
 from harness.core.text import count, few
-from harness.judge.foreign import has_pytorch
+from harness.judge.reference import has_pytorch
 from harness.plugins.page.failures import FailedCase
 from harness.plugins.page.section import Section
 from harness.plugins.page.table import Column, HtmlTable

@@ -21,7 +21,7 @@ from harness.core.shown import all_written, written
 from harness.core.text import FLOORS, few
 from harness.core.whole_file import write_whole
 from harness.engine.finished_run import picture_in
-from harness.judge.foreign import has_pytorch
+from harness.judge.reference import has_pytorch
 from harness.measure.pictures import GAP_PX
 from harness.plugins.page.charts import Chart
 from harness.plugins.page.failures import FailedCase, failures_of

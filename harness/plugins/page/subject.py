@@ -12,7 +12,6 @@ from harness.core.outcome import Outcome
 from harness.core.plugins import sentences
 from harness.core.record import CaseRecord, coverage_share
 from harness.core.text import count, few
-from harness.judge.foreign import all_words
 from harness.judge.unread import unread_message
 from harness.measure.metrics import METRIC
 from harness.plugins.page.charts import Chart, depth_figure
@@ -181,7 +180,12 @@ def _notes(facts: RunFacts, records: Sequence[CaseRecord]) -> Iterator[str]:
             unlocated = not check.outcome.passed and check.first is None
             if unlocated or check.outcome is Outcome.GAP:
                 yield f"{name}, {check.what}: {check.outcome}. {check.reason}"
-        if words := all_words(record):
+        words = dict.fromkeys(
+            text
+            for check in facts.checks[record.key]
+            for text in sentences("beside", record, check.what, check.rows)
+        )
+        if words:
             yield f"{name}: {'; '.join(words)}"
         missing = (record.coverage or {}).get("missing", ())
         if missing and coverage_share(record) < 1.0:

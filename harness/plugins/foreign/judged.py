@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from harness.core.case import ANOTHER_FILE, ITSELF
-from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Key, coverage_share
-from harness.core.text import Line, count, few, wrapped
+from harness.core.record import LAYERS, OUTPUTS, CaseRecord, coverage_share
+from harness.core.text import count, few
+from harness.judge.value import JudgedRow
 
-NO_LAYERS = (
-    "neither names nor scopes nor weights of the file say which of its values is which "
-    "of PyTorch's, so only its outputs can be compared; `layers = false` under its "
-    "[[shapes]] asks for no more"
-)
 _ITS_OWN_REFERENCE = (
     "compared with the ONNX file in ONNX Runtime, unoptimised: without PyTorch there "
     "is no float64 run, and no noise floor"
@@ -23,32 +19,9 @@ _ANOTHER_REFERENCE = (
 )
 
 
-def has_pytorch(record: CaseRecord) -> bool:
-    """Whether a record's reference is PyTorch; else it is an ONNX file, without floors.
-
-    A case that ended before it was compared counts as one with PyTorch.
-    """
-    return (record.foreign or {}).get("by") not in {ITSELF, ANOTHER_FILE}
-
-
-def of_reference(text: str) -> str:
-    """Return words about PyTorch's values as words about those of another reference.
-
-    >>> of_reference("every value is PyTorch's, rounded to float16")
-    "every value is the reference's, rounded to float16"
-    """
-    return text.replace("PyTorch", "the reference")
-
-
-def itself_words(record: CaseRecord) -> str:
-    """Return how a file without another reference was compared; empty for others."""
-    if record.failure or (record.foreign or {}).get("by") != ITSELF:
-        return ""
-    return "compared with itself, unoptimised in ONNX Runtime"
-
-
-def foreign_words(record: CaseRecord, what: str) -> Iterator[str]:
+def compared(record: CaseRecord, what: str, rows: Sequence[JudgedRow]) -> Iterator[str]:
     """Yield messages: what one check of a foreign model compared, and what not."""
+    del rows
     if not record.foreign or record.failure:
         return
     foreign = record.foreign
@@ -94,26 +67,3 @@ def _alone(unpaired: Mapping[str, str]) -> str:
         f"as {few(places, 2)}: if it was rewritten, take the file from before as well, "
         "by `onnx` in a component of its own with the same `recipe`"
     )
-
-
-def all_words(record: CaseRecord) -> list[str]:
-    """Return the messages of both checks, each once."""
-    both = (*foreign_words(record, LAYERS), *foreign_words(record, OUTPUTS))
-    return list(dict.fromkeys(both))
-
-
-def foreign_lines(
-    records: Iterable[CaseRecord], names: Mapping[Key, str]
-) -> Iterator[Line]:
-    """Yield a run's lines about foreign models; similar cases share a line."""
-    yield from shared_lines((names[r.key], "; ".join(all_words(r))) for r in records)
-
-
-def shared_lines(messages: Iterable[tuple[str, str]]) -> Iterator[Line]:
-    """Yield each message with the names of its cases; empty ones are left out."""
-    alike: dict[str, list[str]] = {}
-    for case, words in messages:
-        if words:
-            alike.setdefault(words, []).append(case)
-    for words, cases in alike.items():
-        yield from wrapped(f"{few(cases)}: {words}", indent=" ", tone="quiet")

@@ -10,9 +10,9 @@ from harness.core.case import ITSELF
 from harness.core.outcome import Outcome
 from harness.core.record import ISOLATED, LAYERS, CaseRecord
 from harness.judge.case import judge_case
-from harness.judge.rewritten_values import scaled_by
 from harness.measure.align import MASK_END
 from harness.measure.compare import compare
+from harness.plugins.foreign.rewritten import scaled_by
 from tests.unit.judge.test_case import TOLERANCES
 from tests.unit.reports import COVERAGE, chain, output, policy_of, record, row
 

@@ -10,7 +10,7 @@ record.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -18,17 +18,13 @@ from harness.core.case import ITSELF
 from harness.core.comparison import Comparison
 from harness.core.outcome import Outcome
 from harness.core.probes import ValueKind
-from harness.core.record import CaseRecord, Key
-from harness.core.text import Line, count, few
-from harness.judge.foreign import shared_lines
-from harness.judge.value import JudgedRow
+from harness.core.record import CaseRecord
+from harness.core.text import count, few
+from harness.judge.reference import has_pytorch, of_reference
+from harness.judge.value import UNPAIRED, JudgedRow
 
 Place = tuple[str, str]
 """Sample and probe of a value."""
-
-UNPAIRED = (Outcome.SHAPE, Outcome.DTYPE)
-"""Outcomes in which the two values are of different kinds. The file's value is then no
-wrong version of PyTorch's."""
 
 _OFF_THE_LINE = 1e-5
 """Largest sine of the angle to a multiple of the expected value. Rounding causes a
@@ -42,90 +38,33 @@ _MASK_END = 6e4
 """The same number as `align.MASK_END`; no activation is so large. A wrong mask never
 counts as rewritten, because a softmax also agrees with many weaker masks."""
 
-_SHOWN = 3
 _ANOTHER = "another value: "
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RewrittenValues:
-    """The values of a check that differ because the file was rewritten.
-
-    Attributes:
-        words: Message about how each value differs, by sample and probe.
-        agree: Whether every output agrees. Only then may the values differ.
-        reading: Values that are computed from one of these. If such an operator runs
-            again on PyTorch's values, its inputs differ from those in the file.
-
-    """
-
-    words: Mapping[Place, str]
-    agree: bool
-    reading: frozenset[Place] = frozenset()
-
-    def applied(self, judged: JudgedRow) -> JudgedRow:
-        """Return a row, which passes if its value stands for another one."""
-        words = self.words.get((judged.row.sample, judged.row.probe))
-        if not words or not self.agree:
-            return judged
-        return replace(
-            judged,
-            verdict=replace(
-                judged.verdict,
-                outcome=Outcome.ANOTHER,
-                usage=0.0,
-                reason=f"{_ANOTHER}{words}",
-            ),
-        )
-
-    def without(
-        self, failing: Sequence[JudgedRow], *, read: bool = False
-    ) -> tuple[JudgedRow, ...]:
-        """Return the failing values that may be the cause.
-
-        A rewritten value counts as the cause only if nothing else fails.
-
-        Args:
-            failing: Rows that fail, in order.
-            read: Whether they ran on PyTorch's values. A value that reads a rewritten
-                value then had other inputs than in the file.
-
-        """
-        left_out = {*self.words, *(self.reading if read else ())}
-        kept = [j for j in failing if (j.row.sample, j.row.probe) not in left_out]
-        # A value that differs while all its readers agree is the cause only if nothing
-        # else differs. An operator alone on PyTorch's values shows nothing about it.
-        return tuple(kept) if kept or read else tuple(failing)
-
-
-NONE = RewrittenValues(words={}, agree=False)
-
-
-def how_rewritten(judged: JudgedRow) -> str:
-    """Return how a rewritten value that passes differs; empty for other rows."""
-    is_other = judged.verdict.outcome is Outcome.ANOTHER
-    return judged.verdict.reason.removeprefix(_ANOTHER) if is_other else ""
-
-
-def rewritten_message(rows: Iterable[JudgedRow]) -> str:
-    """Return a line about the rewritten values that pass, or an empty text."""
+def rewritten(
+    record: CaseRecord, what: str, rows: Sequence[JudgedRow]
+) -> Iterator[str]:
+    """Yield a line about the values of one check that pass as other values."""
+    del what
     named: dict[str, str] = {}
     for judged in rows:
-        row = judged.row
-        if words := how_rewritten(judged):
-            named.setdefault(row.probe, f"{row.place} ({words})")
-    if not named:
-        return ""
-    is_, them = ("is", "it") if len(named) == 1 else ("are", "them")
-    return (
-        f"{count(len(named), 'value')} of the file {is_} not PyTorch's of that name, "
-        f"and all that reads {them} agrees: {few(list(named.values()), _SHOWN)}"
-    )
+        if judged.another:
+            named.setdefault(judged.row.probe, f"{judged.row.place} ({judged.another})")
+    if named:
+        is_, them = ("is", "it") if len(named) == 1 else ("are", "them")
+        text = (
+            f"{count(len(named), 'value')} of the file {is_} not PyTorch's of that "
+            f"name, and all that reads {them} agrees: {few(list(named.values()), 3)}"
+        )
+        yield text if has_pytorch(record) else of_reference(text)
 
 
-def rewritten_values(
+def others(
     record: CaseRecord, rows: Sequence[JudgedRow], outputs: Sequence[JudgedRow]
-) -> RewrittenValues:
-    """Return the failing values of a file that are other values.
+) -> tuple[JudgedRow, ...]:
+    """Return judged layers, and say which failing values are other values.
+
+    They pass if every output agrees.
 
     In the harness's own export, these are values of another shape alone: a runtime or
     an exporter gave the name of an operator's result to a value of another layout.
@@ -140,7 +79,7 @@ def rewritten_values(
     is_own = (record.foreign or {"by": ITSELF})["by"] == ITSELF
     taken = record.foreign or record.coverage or {}
     if "unseen" not in taken:
-        return NONE
+        return tuple(rows)
     agree = bool(outputs) and all(judged.verdict.passed for judged in outputs)
     parents = {name: tuple(made) for name, made in taken["unseen"].items()}
     parents |= {judged.row.probe: judged.row.parents for judged in rows}
@@ -155,15 +94,18 @@ def rewritten_values(
         found = view.others(agree=agree)
         words |= {(sample, name): _how(there[name].row.comparison) for name in found}
         reading |= {(sample, r) for name in found for r in view.readers(name)}
-    return RewrittenValues(words=words, agree=agree, reading=frozenset(reading))
 
+    def judged_again(judged: JudgedRow) -> JudgedRow:
+        place = judged.row.sample, judged.row.probe
+        reads, how, verdict = place in reading, words.get(place, ""), judged.verdict
+        if how and agree:
+            reason = f"{_ANOTHER}{how}"
+            verdict = replace(
+                verdict, outcome=Outcome.ANOTHER, usage=0.0, reason=reason
+            )
+        return replace(judged, verdict=verdict, other=how, reads_other=reads)
 
-def rewritten_lines(
-    by_case: Mapping[Key, Iterable[JudgedRow]], names: Mapping[Key, str]
-) -> Iterator[Line]:
-    """Yield a run's lines about rewritten values; similar cases share a line."""
-    said = ((names[key], rewritten_message(rows)) for key, rows in by_case.items())
-    yield from shared_lines(said)
+    return tuple(map(judged_again, rows))
 
 
 @dataclass
