@@ -86,7 +86,6 @@ def drop(*path):
 
 
 HUGE = 10**400
-NO_PARTS = {"rms": 1, "parts": {}, "interaction": 0}
 ROW = ("cases", 0, "rows")
 PROBES = ("cases", 0, "probes")
 DRAWN = ("cases", 0, "pipeline")

@@ -61,24 +61,13 @@ def node_of(made, operator):
     return next(node for node in made.graph.node if node.op_type == operator)
 
 
-def without_output(made, operator="Cast"):
-    del node_of(made, operator).output[:]
+def shortened(operator, field, kept=0):
+    """Return a change that leaves so many of what an operator reads, makes or has."""
 
+    def change(made):
+        del getattr(node_of(made, operator), field)[kept:]
 
-def without_inputs(made, operator="Cast"):
-    del node_of(made, operator).input[:]
-
-
-def gathers_by_nothing(made):
-    del node_of(made, "Gather").input[1:]
-
-
-def adds_one(made):
-    del node_of(made, "Add").input[1:]
-
-
-def constant_of_nothing(made):
-    del node_of(made, "Constant").attribute[:]
+    return change
 
 
 def inside_without_output(made):
@@ -89,24 +78,27 @@ def table(made):
     return made.graph.initializer[0]
 
 
-def negative(made):
-    table(made).dims[0] = -9
+def sized(size):
+    def change(made):
+        table(made).dims[0] = size
 
-
-def huge(made):
-    table(made).dims[0] = 1 << 62
+    return change
 
 
 def cut_short(made):
     table(made).raw_data = table(made).raw_data[:-1]
 
 
-def input_of(size):
-    def change(made):
-        dims = made.graph.input[0].type.tensor_type.shape.dim
-        dims[1].dim_value = size
+def huge_input(made):
+    made.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 1 << 50
 
-    return change
+
+def outside(tensor, **told):
+    """Say that a tensor is in another file."""
+    tensor.data_type, tensor.data_location = FLOAT, TensorProto.EXTERNAL
+    for key, value in {"location": "w.data", **told}.items():
+        entry = tensor.external_data.add()
+        entry.key, entry.value = key, value
 
 
 def beside(**told):
@@ -114,50 +106,35 @@ def beside(**told):
 
     def change(made):
         table(made).ClearField("raw_data")
-        table(made).data_location = TensorProto.EXTERNAL
-        for key, value in {"location": "w.data", **told}.items():
-            entry = table(made).external_data.add()
-            entry.key, entry.value = key, value
+        outside(table(made), **told)
 
     return change
 
 
-def constant_beside(location):
-    """Return a change that puts a constant of a graph inside into another file."""
-
-    def change(made):
-        inner = node_of(made, "If").attribute[0].g
-        held = inner.initializer.add()
-        held.name, held.data_type = "held", FLOAT
-        held.dims.append(4)
-        held.data_location = TensorProto.EXTERNAL
-        entry = held.external_data.add()
-        entry.key, entry.value = "location", location
-
-    return change
+def constant_above(made):
+    held = node_of(made, "If").attribute[0].g.initializer.add(name="held", dims=[4])
+    outside(held, location="../w.data")
 
 
-def sparse_beside(location):
-    def change(made):
-        sparse = made.graph.sparse_initializer.add()
-        sparse.values.name, sparse.values.data_type = "sparse", FLOAT
-        sparse.values.data_location = TensorProto.EXTERNAL
-        entry = sparse.values.external_data.add()
-        entry.key, entry.value = "location", location
-
-    return change
+def sparse_above(made):
+    sparse = made.graph.sparse_initializer.add()
+    sparse.values.name = "sparse"
+    outside(sparse.values, location="../w.data")
 
 
 DAMAGES = {
-    "no output": (without_output, r"Cast'\) makes 0 values"),
-    "no input": (without_inputs, r"Cast'\) reads 0 values"),
-    "gathers by nothing": (gathers_by_nothing, r"Gather'\) reads 1 values"),
-    "adds one": (adds_one, r"Add'\) reads 1 values"),
-    "no constant": (constant_of_nothing, "has no value"),
+    "no output": (shortened("Cast", "output"), r"Cast'\) makes 0 values"),
+    "no input": (shortened("Cast", "input"), r"Cast'\) reads 0 values"),
+    "gathers by nothing": (
+        shortened("Gather", "input", 1),
+        r"Gather'\) reads 1 values",
+    ),
+    "adds one": (shortened("Add", "input", 1), r"Add'\) reads 1 values"),
+    "no constant": (shortened("Constant", "attribute"), "has no value"),
     "inside, no output": (inside_without_output, r"Identity'\) makes 0 values"),
-    "negative size": (negative, "which no tensor can have"),
-    "huge size": (huge, "which no tensor can have"),
-    "huge input": (input_of(1 << 50), "which no tensor can have"),
+    "negative size": (sized(-9), "which no tensor can have"),
+    "huge size": (sized(1 << 62), "which no tensor can have"),
+    "huge input": (huge_input, "which no tensor can have"),
     "too few bytes": (cut_short, "has 143 bytes, and its shape"),
     "offset": (beside(offset="many"), "the offset of tensor 'table' is 'many'"),
     "length": (beside(length="1e9"), "the length of tensor 'table' is '1e9'"),
@@ -174,8 +151,8 @@ DAMAGES = {
     "a folder": (beside(location="folder"), "is not there"),
     "a link": (beside(location="link.data"), "outside its own folder"),
     "a name of ours": (beside(location="probes.json"), "gives to a file of its own"),
-    "inside, above": (constant_beside("../w.data"), "outside its own folder"),
-    "sparse, above": (sparse_beside("../w.data"), "outside its own folder"),
+    "inside, above": (constant_above, "outside its own folder"),
+    "sparse, above": (sparse_above, "outside its own folder"),
 }
 
 

@@ -229,21 +229,9 @@ def test_tighter_needs_no_reason(load, text):
 
 
 MISTAKES = {
-    "tier": (
-        '\n[mnn.fp32]\noutputs = "strikt"',
-        """3: unknown outputs "strikt"; did you mean 'strict'?""",
-    ),
-    "tier-in-a-table": (
-        '\n[mnn.fp32]\noutputs = { tier = "strikt" }',
-        """3: unknown tier "strikt"; did you mean 'strict'?""",
-    ),
     "group": (
         '\n[mnn.fp32]\noutput = "strict"',
         "3: unknown key 'output' in [mnn.fp32]; did you mean 'outputs'?",
-    ),
-    "bound": (
-        '\n[mnn.fp32.outputs]\ntier = "strict"\nsqnr = 3.0',
-        "4: unknown key 'sqnr' in [mnn.fp32.outputs]; did you mean 'sqnr_db'?",
     ),
     "backend-that-reads-as-a-component": (
         '[onnxruntim.fp32]\noutputs = "strict"',

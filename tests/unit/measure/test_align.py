@@ -35,6 +35,12 @@ def value(name, origin="", used_by=(), **fields):
     )
 
 
+GELU, OTHER = value("val_1", "gelu", ("gelu",)), value("val_3", "other", ("linear",))
+MID = value("/mid/Add", "mid", ("mid.act", "mid")), value("/Mul", "mid.act", ("mid",))
+LEAVES, ADD = value("/mid/Mul", "mid", ("next",)), value("/add", "mid", ("mid",))
+SHAPE = value("/attn/Shape", "attn", ("other",), is_constant=True)
+
+
 def linked(probes, values, outputs=None):
     return {p.name: p for p in link(probes, values, outputs or {})}
 
@@ -48,59 +54,19 @@ def linked(probes, values, outputs=None):
         pytest.param("conv2d", [value("conv2")], "", id="a-name-that-begins-so"),
         pytest.param("conv2d", [value("val_conv2d")], "", id="a-name-that-ends-so"),
         pytest.param("add_7", [value("sample")], "sample", id="a-renamed-output"),
-        pytest.param(
-            "gelu",
-            [
-                value("val_1", "gelu", ("gelu",)),
-                value("val_2", "gelu", ("linear",)),
-                value("val_3", "other", ("linear",)),
-            ],
-            "val_2",
-            id="the-one-value-that-leaves-an-operator",
-        ),
-        pytest.param(
+        # The one value that leaves an operator or a module carries it.
+        ("gelu", [GELU, value("val_2", "gelu", ("linear",)), OTHER], "val_2"),
+        ("mid", [*MID, value("/mid/Div", "mid", ("middle",))], "/mid/Div"),
+        # Of two that leave, none does, unless one is the other again or constant.
+        ("gelu", [value("a", "gelu", ("linear",)), value("b", "gelu", ("add",))], ""),
+        (
             "mid",
-            [
-                value("/mid/Add", "mid", ("mid.act", "mid")),
-                value("/mid/act/Mul", "mid.act", ("mid",)),
-                value("/mid/Div", "mid", ("middle",)),
-            ],
-            "/mid/Div",
-            id="the-one-value-that-leaves-a-module",
-        ),
-        pytest.param(
-            "gelu",
-            [value("val_1", "gelu", ("linear",)), value("val_2", "gelu", ("add",))],
-            "",
-            id="two-values-that-leave",
-        ),
-        pytest.param(
-            "mid",
-            [
-                value("/mid/Mul", "mid", ("next",)),
-                value("/next/Cast", "mid", ("later",), repeats="/mid/Mul"),
-            ],
+            [LEAVES, value("/c", "mid", ("later",), repeats="/mid/Mul")],
             "/mid/Mul",
-            id="two-values-that-leave-and-are-the-same-one",
         ),
-        pytest.param(
-            "attn",
-            [
-                value("/attn/Shape", "attn", ("other",), is_constant=True),
-                value("/attn/Add", "attn", ("other",)),
-            ],
-            "/attn/Add",
-            id="a-constant-beside-it",
-        ),
-        pytest.param(
-            "resnet",
-            [
-                value("/resnet/Add", "resnet", ("resnet",)),
-                value("/resnet/Div", "resnet", ("next",), repeats="/resnet/Add"),
-            ],
-            "/resnet/Add",
-            id="a-division-by-one",
-        ),
+        ("attn", [SHAPE, value("/attn/Add", "attn", ("other",))], "/attn/Add"),
+        # A division by one is the value that it divides.
+        ("mid", [ADD, value("/mid/Div", "mid", ("next",), repeats="/add")], "/add"),
     ],
 )
 def test_a_value_is_carried_by_name_or_by_what_leaves(name, values, carrier):

@@ -16,7 +16,7 @@ from msgspec import structs
 
 from harness.core.errors import SuiteError
 from harness.core.toml_file import TomlFile
-from harness.core.toml_schema import json_schema, read
+from harness.core.toml_schema import _parts, json_schema, read
 from harness.judge.known_gaps import GapEntry
 from harness.judge.policy import Bounds, Stated, StatedOfComponent
 from harness.judge.tolerance import BoundFields
@@ -32,13 +32,15 @@ KINDS: tuple[Any, ...] = (
     *(tables.ScheduledTable, Stated, StatedOfComponent, Bounds, BoundFields),
     *(GapEntry, WorstInput),
 )
-KEYS = [
-    (kind, field)
-    for kind in KINDS
-    for field in structs.fields(kind)
-    if field.name in kind.__annotations__  # others are a base's
+OTHERS = "any-other"
+FIELDS = [(kind, field) for kind in KINDS for field in structs.fields(kind)]
+KEYS: list[tuple[Any, Any]] = [
+    # Other fields are a base's.
+    *((kind, field) for kind, field in FIELDS if field.name in kind.__annotations__),
+    # The keys of an open table that are no fields.
+    *((kind, None) for kind in KINDS if kind.OTHERS is not Any),
 ]
-NAMES = [f"{kind.__name__}.{field.encode_name}" for kind, field in KEYS]
+NAMES = [f"{kind.__name__}.{f.encode_name if f else OTHERS}" for kind, f in KEYS]
 NEEDED = {
     "height": "8",
     "width": "8",
@@ -57,7 +59,7 @@ VALUES = (
     *("['x']", "['x', 'x']", "[[]]", "[{}]", "{}", "{ a = 1 }", "{ a = 'b' }"),
     *("{ a = {} }", "{ a = { b = [] } }", "9007199254740993"),
 )
-NOT_JSON = ("07:32:00", "2027-01-31", "nan", "inf")
+NOT_JSON = ("07:32:00", "2027-01-31", "nan", "inf", f"1{'0' * 400}")
 
 NARROWER = {
     *("low_threshold", "high_threshold", "strength", "steps", "mixed", "prompts"),
@@ -125,24 +127,55 @@ def _inner(rule):
     return [more] if isinstance(more, dict) else []
 
 
+def rule_of(kind, field):
+    """The part of the schema about a key, the key's name, and the definitions."""
+    defs = schema_of(kind)["$defs"]
+    part = defs[kind.__name__]
+    if field is None:
+        return part["additionalProperties"], OTHERS, defs
+    return part["properties"][field.encode_name], field.encode_name, defs
+
+
 @pytest.mark.parametrize(("kind", "field"), KEYS, ids=NAMES)
 def test_a_value_that_the_schema_refuses_is_refused_in_words(tmp_path, kind, field):
-    defs = schema_of(kind)["$defs"]
-    rule = defs[kind.__name__]["properties"][field.encode_name]
+    rule, key, defs = rule_of(kind, field)
     check = jsonschema.Draft7Validator({**rule, "$defs": defs})
-    words = {*allowed(rule, defs), "texts, numbers", "a date"}
+    words = {*allowed(rule, defs), "texts, numbers", "must be text", "a date"}
+    said = []
     for value in VALUES:
-        text = text_of(kind, {field.encode_name: value})
+        text = text_of(kind, {key: value})
         message = refusal(tmp_path, kind, text)
-        if check.is_valid(tomllib.loads(text)[field.encode_name]):
-            assert not message or field.name in NARROWER, value
+        said.append(message)
+        if check.is_valid(tomllib.loads(text)[key]):
+            assert not message or key in NARROWER, value
             continue
         assert message.startswith(f"{len(text.splitlines())}: "), (value, message)
         assert any(word in message for word in words), (value, message)
     for value in NOT_JSON:
-        text = text_of(kind, {field.encode_name: value})
+        text = text_of(kind, {key: value})
         message = refusal(tmp_path, kind, text)
         assert re.match(rf"{len(text.splitlines())}: .*, got |$", message), message
+    for part in _parts(field.type if field else kind.OTHERS):
+        own = (getattr(part, "extra", None) or {}).get("sentence", "")
+        assert any(own in message for message in said), own
+
+
+WORDED = [
+    (kind, field, word)
+    for kind, field in KEYS
+    for word in re.findall(r"enum': \[(.*?)\]", str(rule_of(kind, field)[0]))
+]
+
+
+@pytest.mark.parametrize(("kind", "field", "listed"), WORDED)
+def test_a_word_with_a_typing_error_is_refused_with_the_right_one(
+    tmp_path, kind, field, listed
+):
+    _, key, _ = rule_of(kind, field)
+    for word in re.findall(r"'(.*?)'", listed):
+        texts = (text_of(kind, {key: one}) for one in (f"'{word}q'", f"['{word}q']"))
+        said = "".join(refusal(tmp_path, kind, text) for text in texts)
+        assert f'"{word}q"; did you mean' in said or f"'{word}q' in" in said, said
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -157,8 +190,7 @@ def test_a_key_with_a_typing_error_is_refused_with_the_right_one(tmp_path, kind)
 
 @pytest.mark.parametrize(
     ("kind", "field"),
-    [(kind, field) for kind, field in KEYS if field.required],
-    ids=[name for name, (_, field) in zip(NAMES, KEYS, strict=True) if field.required],
+    [(kind, field) for kind, field in KEYS if field and field.required],
 )
 def test_a_key_that_must_be_there_is_missed_by_its_name(tmp_path, kind, field):
     message = refusal(tmp_path, kind, text_of(kind, {field.encode_name: ""}))
