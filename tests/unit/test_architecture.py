@@ -48,7 +48,12 @@ HOMES = {
     "hypothesis": ("strategies",),
     "numba": ("measure.kernel",),
     "torch": (
-        *("recipes.*", "runtimes.pytorch.*", "plugins.foreign.files.*"),
+        *(
+            "recipes.*",
+            "runtimes.pytorch.*",
+            "plugins.foreign.files.*",
+            "plugins.lora.*",
+        ),
         *("plugins.weights.check", "plugins.weights.module_settings"),
         *("plugins.weights.causes", "plugins.weights.graph"),
         "plugins.pipelines.drawing.*",
@@ -75,7 +80,7 @@ HOMES = {
     "jinja2": ("plugins.page.*", "plugins.start.init.render"),
     "plotly": ("plugins.page.*", "plugins.bench.section", "plugins.plan.page"),
     "flip_evaluator": ("measure.pictures",),
-    "diffusers": ("recipes.*", "plugins.pipelines.drawing.*"),
+    "diffusers": ("recipes.*", "plugins.pipelines.drawing.*", "plugins.lora.*"),
     "transformers": ("recipes.*", "plugins.pipelines.drawing.metrics"),
 }
 
