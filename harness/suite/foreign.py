@@ -35,7 +35,7 @@ from harness.core.runtime import EXACT, formats, runtime
 from harness.core.toml_file import KINDS, shown
 from harness.measure.name_map import Names, match
 from harness.recipes import GENERATES, describe, discover
-from harness.recipes.text.encoder import is_encoder
+from harness.recipes.text.folder import is_encoder
 from harness.suite.schema import ComponentTable, ExportTable, SuiteFile
 from harness.suite.tables import Binding, Planned, path_beside
 
