@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Any
 from harness.core.case import Component, ExportSettings, Source
 from harness.core.errors import ParityError, SuiteError
 from harness.recipes.checkpoint import read_index, t5_folder
-from harness.recipes.text.encoder import DEPLOYED, is_encoder, tasks_of
+from harness.recipes.text.folder import DEPLOYED, is_encoder, tasks_of
 from harness.recipes.types import Drawn, Options
 
 if TYPE_CHECKING:

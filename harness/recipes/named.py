@@ -12,7 +12,7 @@ from harness.core.case import Source
 from harness.core.errors import SuiteError
 from harness.core.received import leads_inside
 from harness.recipes.checkpoint import SAFETENSORS, read_config, read_index
-from harness.recipes.text.encoder import is_encoder, sentence_modules
+from harness.recipes.text.folder import is_encoder, sentence_modules
 from harness.recipes.tokenizer import NO_TOKENIZER, lacking_vocabulary
 
 UNTESTED = ("feature_extractor", "image_encoder", "safety_checker")

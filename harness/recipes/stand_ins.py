@@ -13,7 +13,7 @@ from harness.core.case import GIVEN, Component, Source, TensorSpec
 from harness.core.end_to_end import EndToEndCase, Tested
 from harness.core.errors import ParityError
 from harness.recipes.checkpoint import clip_encoders, t5_folder, tokenizer_of
-from harness.recipes.text.encoder import is_encoder
+from harness.recipes.text.folder import is_encoder
 from harness.recipes.tokenizer import FILES
 
 WEIGHTS: Final = "weights"

@@ -19,7 +19,7 @@ from harness.core.errors import SuiteError
 from harness.core.memory import installed_bytes
 from harness.recipes import RECIPES, recipe_module
 from harness.recipes.checkpoint import read_config
-from harness.recipes.text.encoder import is_encoder, longest
+from harness.recipes.text.folder import is_encoder, longest
 from harness.suite.forecast import values_bytes
 from harness.suite.schema import InputsTable
 from harness.suite.tables import Binding, symbols_of

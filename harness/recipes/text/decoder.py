@@ -14,6 +14,7 @@ from harness.core.errors import SuiteError
 from harness.recipes.checkpoint import option, read_config
 from harness.recipes.configuration import Config
 from harness.recipes.text import encoder
+from harness.recipes.text.folder import longest
 from harness.recipes.text.sample_texts import SENTENCES, tokenised
 from harness.recipes.text.tasks import TextTask
 from harness.recipes.types import Drawn, Options, Rng, Signature, Sizes, normal
@@ -78,7 +79,7 @@ def signature(source: Source, options: Options) -> Signature:
 
 def unfit(source: Source, sizes: Sizes) -> tuple[str, str]:
     """Return ``past`` and the reason, if there is no position for the next token."""
-    most = encoder.longest(source)
+    most = longest(source)
     if most is None or sizes.get("past", 0) < most:
         return "", ""
     return "past", f"it has {most:,} positions, so at most {most - 1:,} tokens before"

@@ -9,6 +9,7 @@ from harness.core.case import Component, Source
 from harness.core.errors import SuiteError
 from harness.recipes.configuration import read_object
 from harness.recipes.text import encoder
+from harness.recipes.text.folder import sentence_modules
 from harness.recipes.text.sample_texts import SENTENCES, tokenised
 from harness.recipes.types import Drawn, Options, Rng, Signature, Sizes
 
@@ -43,7 +44,7 @@ def pooling_of(source: Source, options: Options) -> tuple[str, bool]:
         SuiteError: Pooling is not configured, or its kind has no recipe.
 
     """
-    modules = encoder.sentence_modules(source)
+    modules = sentence_modules(source)
     mode = options.get("pooling")
     if mode is not None and mode not in MODES:
         msg = f"option 'pooling' must be one of {', '.join(MODES)}, got {mode!r}."

@@ -15,7 +15,8 @@ from harness.core.errors import SpecError
 from harness.recipes import describe, discover
 from harness.recipes import inputs as subject
 from harness.recipes.inputs import draw
-from harness.recipes.text.encoder import longest, width_of
+from harness.recipes.text.encoder import width_of
+from harness.recipes.text.folder import longest
 from tests.places import DIGITS, FIXTURES, ROOT
 
 SOURCE = Source(path=DIGITS, seed=0)

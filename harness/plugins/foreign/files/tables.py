@@ -36,7 +36,7 @@ from harness.measure.name_map import Names
 from harness.plugins.foreign.files.beside import lacking, weight_bytes, weight_files
 from harness.plugins.foreign.files.names import match
 from harness.recipes import GENERATES, describe, discover
-from harness.recipes.text.encoder import is_encoder
+from harness.recipes.text.folder import is_encoder
 from harness.suite.files import FileReader
 from harness.suite.schema import ComponentTable, ExportTable, SuiteFile
 from harness.suite.tables import Binding, Planned, path_beside

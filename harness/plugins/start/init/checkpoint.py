@@ -21,7 +21,7 @@ from harness.recipes.checkpoint import WEIGHTS, read_config, weight_files
 from harness.recipes.diffusion.transformer import class_of
 from harness.recipes.diffusion.vae import factor
 from harness.recipes.named import check_named, untested
-from harness.recipes.text.encoder import DEPLOYED, is_encoder, longest
+from harness.recipes.text.folder import DEPLOYED, is_encoder, longest
 from harness.suite.tables import symbols_of
 
 LARGE: Final = 32
