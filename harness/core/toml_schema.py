@@ -1,8 +1,8 @@
 """Declare the tables of a TOML file as structs, and read a file into them.
 
 A struct declares the keys of a table, with their types and bounds. `read` lets msgspec
-check and convert a table, and gives each struct its place in the file. `json_schema`
-writes the same declaration as a JSON Schema for editors.
+check and convert a table, and gives each struct its place in the file.
+`harness.core.toml_json_schema` writes the same declaration for editors.
 
     class Limits(Keys):
         jobs: Count = 2
@@ -18,12 +18,9 @@ of its fields; the JSON Schema repeats those words.
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Collection, Iterable, Iterator
 from copy import copy
 from datetime import date, datetime, time
-from inspect import cleandoc
-from itertools import chain
 from types import UnionType
 from typing import (
     Annotated,
@@ -44,11 +41,6 @@ from msgspec import Meta, structs
 from harness.core.errors import SuiteError
 from harness.core.toml_file import KINDS, Table, shown, unknown_word
 
-REFERENCE: Final = "#/$defs/{name}"
-DIALECT: Final = "http://json-schema.org/draft-07/schema#"
-"""The JSON Schema draft that TOML language servers know. A schema here uses nothing
-from later drafts."""
-
 HUGE: Final = 1e300
 """Bound of numbers that have no other, because TOML also has ``inf``."""
 
@@ -65,9 +57,6 @@ WORDS: Final = Meta(min_length=1, extra_json_schema={"uniqueItems": True})
 
 DISTINCT: Final = Meta(extra_json_schema={"uniqueItems": True})
 """Marks a list that may be empty and has each item once."""
-
-_ATTRIBUTES: Final = "\nAttributes:\n"
-_ATTRIBUTE: Final = re.compile(r"^    (\w+): (.*(?:\n {5,}.*)*)", re.MULTILINE)
 
 
 class TableError(ValueError):
@@ -301,70 +290,13 @@ def _text_marks(kind: type[Keys]) -> tuple[tuple[str, Meta], ...]:
     return tuple(
         (field.name, part)
         for field in structs.fields(kind)
-        for part in _parts(field.type)
+        for part in parts_of(field.type)
         if isinstance(part, Meta)
     )
 
 
-def _parts(kind: Any) -> Iterator[Any]:  # noqa: ANN401  # a type
+def parts_of(kind: Any) -> Iterator[Any]:  # noqa: ANN401  # a type
     """Yield a type, and each type and mark in it."""
     yield kind
     for part in get_args(kind):
-        yield from _parts(part)
-
-
-def json_schema(kind: type[Keys], *more: type[Keys]) -> dict[str, Any]:
-    """Return the JSON Schema of a file, with the docstrings' descriptions.
-
-    The caller refers to `more` structs by ``#/$defs/`` and their names.
-    """
-    kinds = (kind, *more)
-    (root, *_), defs = msgspec.json.schema_components(kinds, ref_template=REFERENCE)
-    for struct in chain.from_iterable(map(_structs, kinds)):
-        _describe(defs[struct.__name__], struct)
-    schema = {"$schema": DIALECT, **root, "$defs": defs}
-    return cast("dict[str, Any]", _as_toml(schema))
-
-
-def _structs(kind: type[Keys]) -> Iterator[type[Keys]]:
-    """Yield each struct that a struct contains, itself included."""
-    yield kind
-    for field in structs.fields(kind):
-        for part in _parts(field.type):
-            if isinstance(part, type) and issubclass(part, Keys):
-                yield from _structs(part)
-
-
-def _describe(schema: dict[str, Any], kind: type[Keys]) -> None:
-    """Copy a struct's docstring into its schema, where an editor shows it."""
-    words: dict[str, str] = {}
-    for base in reversed(kind.__mro__):
-        summary, _, rest = cleandoc(base.__doc__ or "").partition(_ATTRIBUTES)
-        words |= dict(_ATTRIBUTE.findall(rest))
-    schema["description"] = " ".join(summary.split())
-    for field in structs.fields(kind):
-        text = " ".join(words[field.name].split())
-        schema["properties"][field.encode_name]["description"] = text
-    if not kind.__struct_config__.forbid_unknown_fields:
-        schema["additionalProperties"] = msgspec.json.schema(kind.OTHERS)
-
-
-def _as_toml(node: object) -> object:
-    """Return a schema in which keys cannot be null, because TOML has no null.
-
-    Defaults that are empty, or that are tables, are left out, because an editor would
-    write them into the file.
-    """
-    if isinstance(node, list):
-        return [_as_toml(one) for one in node if one != {"type": "null"}]
-    if not isinstance(node, dict):
-        return node
-    kept: dict[str, Any] = {
-        key: _as_toml(one)
-        for key, one in node.items()
-        if key != "default" or not (isinstance(one, dict) or one in (None, "", [], ()))
-    }
-    if len(kept.get("anyOf", ())) == 1:
-        (only,) = kept.pop("anyOf")
-        kept = {**only, **kept}
-    return kept
+        yield from parts_of(part)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from harness.core.case import Case, Source
 from harness.core.end_to_end import EndToEndCase
 from harness.core.plugins import added
-from harness.core.toml_schema import Keys, json_schema
+from harness.core.toml_schema import Keys
 from harness.recipes import RECIPES
 from harness.suite.schema import EndToEndTable, InputsTable, SuiteFile
 from harness.suite.tables import Planned
@@ -55,7 +55,7 @@ class Reader(Protocol):
 def roles_of(tables: Mapping[str, EndToEndTable], source: Source) -> set[str]:
     """Return the components of all tables, whether tested alone or not."""
     kinds = {table.kind or name for name, table in tables.items()}
-    reader = _reader() if kinds else None
+    reader = reader_of_tables() if kinds else None
     return reader.roles(kinds, source) if reader else set()
 
 
@@ -81,7 +81,7 @@ def end_to_end_cases(
     """
     if not file.pipeline:
         return ()
-    taken, reader = {*RECIPES, *(case.subject for case in cases)}, _reader()
+    taken, reader = {*RECIPES, *(case.subject for case in cases)}, reader_of_tables()
     end_to_end: list[EndToEndCase] = []
     for name, table in file.pipeline.items():
         if name in taken:
@@ -94,20 +94,7 @@ def end_to_end_cases(
     return reader.calibrated(end_to_end, cases, file.inputs) if reader else ()
 
 
-def suite_schema() -> dict[str, Any]:
-    """Return the JSON Schema of parity.toml."""
-    reader = _reader()
-    kinds = reader.tables if reader else ()
-    schema = json_schema(SuiteFile, *kinds)
-    del schema["$defs"][EndToEndTable.__name__]
-    pipelines = schema["$defs"][SuiteFile.__name__]["properties"]["pipeline"]
-    pipelines["additionalProperties"] = {
-        "anyOf": [{"$ref": f"#/$defs/{kind.__name__}"} for kind in kinds]
-    }
-    return schema
-
-
-def _reader() -> Reader | None:
-    """Return the first reader that can be loaded; None if there is none."""
+def reader_of_tables() -> Reader | None:
+    """Return the first reader of pipelines that can be loaded, or None."""
     readers = (one.function for one in added("cases"))
     return cast("Reader | None", next(filter(None, readers), None))

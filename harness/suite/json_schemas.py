@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.case import AT
-from harness.core.toml_schema import json_schema
+from harness.core.toml_json_schema import json_schema
 from harness.judge.known_gaps import GapsFile
 from harness.judge.policy import Stated, StatedOfComponent
-from harness.suite.end_to_end import suite_schema
+from harness.suite.end_to_end import reader_of_tables
+from harness.suite.schema import EndToEndTable, SuiteFile
 
 
 def schemas() -> dict[str, str]:
@@ -31,6 +32,19 @@ def schemas() -> dict[str, str]:
         f"{name}.schema.json": json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
         for name, schema in found.items()
     }
+
+
+def suite_schema() -> dict[str, Any]:
+    """Return the JSON Schema of parity.toml."""
+    reader = reader_of_tables()
+    kinds = reader.tables if reader else ()
+    schema = json_schema(SuiteFile, *kinds)
+    del schema["$defs"][EndToEndTable.__name__]
+    pipelines = schema["$defs"][SuiteFile.__name__]["properties"]["pipeline"]
+    pipelines["additionalProperties"] = {
+        "anyOf": [{"$ref": f"#/$defs/{kind.__name__}"} for kind in kinds]
+    }
+    return schema
 
 
 def tolerances_schema() -> dict[str, Any]:

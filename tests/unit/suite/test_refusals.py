@@ -16,7 +16,8 @@ from msgspec import structs
 
 from harness.core.errors import SuiteError
 from harness.core.toml_file import TomlFile
-from harness.core.toml_schema import _parts, json_schema, read
+from harness.core.toml_json_schema import json_schema
+from harness.core.toml_schema import parts_of, read
 from harness.judge.known_gaps import GapEntry
 from harness.judge.policy import Bounds, Stated, StatedOfComponent
 from harness.judge.tolerance import BoundFields
@@ -155,7 +156,7 @@ def test_a_value_that_the_schema_refuses_is_refused_in_words(tmp_path, kind, fie
         text = text_of(kind, {key: value})
         message = refusal(tmp_path, kind, text)
         assert re.match(rf"{len(text.splitlines())}: .*, got |$", message), message
-    for part in _parts(field.type if field else kind.OTHERS):
+    for part in parts_of(field.type if field else kind.OTHERS):
         own = (getattr(part, "extra", None) or {}).get("sentence", "")
         assert any(own in message for message in said), own
 
