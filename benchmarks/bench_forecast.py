@@ -101,7 +101,7 @@ def taken(case: Case, root: Path) -> list[tuple[Need, int]]:
         subject=case.id,
         label=case.id,
         failure=Outcome.RUN,
-        need=artifacts.need(case, case.backend, case.samples),
+        need=artifacts.need(case, case.backend),
     )
     worker_pool.close()
     return worker_pool.seen

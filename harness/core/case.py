@@ -464,8 +464,8 @@ class Case:
         device: Device of the candidate.
         samples: Inputs that are compared.
         reference: Device of PyTorch.
-        too_large: Labels of samples that are left out, because their values need more
-            memory than this machine has.
+        too_large: Labels of samples that are left out, because the weights leave too
+            little of this machine's memory.
         calibration: Inputs on which the conversion measures value ranges. They are
             drawn with another seed than `samples`. So no tested input was used to make
             the tested file.

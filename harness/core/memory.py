@@ -25,27 +25,9 @@ _CGROUPS = (
     ),
 )
 _WAY_OUT = (
-    "Take smaller [[shapes]] or a smaller batch, one component at a time with "
-    "--jobs 1, or a machine with more memory; `memory_gib` under [limits] says how "
-    "much may be taken, 0 that nothing is to be refused"
+    "Take a machine with more memory, or end what else uses it; `memory_gib` under "
+    "[limits] says how much may be taken, and 0 that nothing is refused"
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Extent:
-    """The bytes that a component needs on its largest sample.
-
-    Attributes:
-        weights: Bytes of all weights in float32.
-        value: Bytes of one value as wide as the first block.
-        scores: Bytes of attention's scores in the block where they are largest; 0
-            without attention.
-
-    """
-
-    weights: int
-    value: int
-    scores: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ from typing import Any, Final
 
 from harness.core.case import GIVEN, ONNX, Case, Device
 from harness.core.errors import SpecError, StageError
-from harness.core.memory import GIB, MIB, Extent, Need
+from harness.core.memory import GIB, MIB, Need
 from harness.core.outcome import Outcome
 
 GROUP: Final = "parity.runtimes"
@@ -44,41 +44,30 @@ NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """Memory that a stage needs: base + copies × weights + values in use.
+    """Memory that a stage needs: a process, and some times the network's weights.
+
+    Values in flight are a part of `copies`. How many there are depends on the sizes of
+    the inputs, which no rule knows for every network.
 
     Attributes:
         words: Description of the stage, with ``{component}`` for the component's name.
         base: Memory of a process that has imported what the stage needs, in MiB.
-        copies: Number of copies of all weights, in float32.
-        live: Number of values as wide as the network's first block that are in memory
-            at the same time.
-        scores: Number of matrices of attention's scores that are in memory at the same
-            time.
+        copies: Bytes that the stage needs for each byte of weights in float32.
 
     """
 
     words: str = ""
     base: int = 0
     copies: float
-    live: float = 0.0
-    scores: float = 0.0
 
-    def weights_of(self, extent: Extent) -> int:
-        """Return the bytes that a component's weights need."""
-        return round(self.copies * extent.weights)
-
-    def values_of(self, extent: Extent) -> int:
-        """Return the bytes that a component's values need while it runs."""
-        return round(self.live * extent.value + self.scores * extent.scores)
-
-    def need(self, component: str, extent: Extent) -> Need:
-        """Return the memory that the stage needs for a component."""
-        weights, values = self.weights_of(extent), self.values_of(extent)
+    def need(self, component: str, weights: int) -> Need:
+        """Return the memory that the stage needs for `weights` bytes of weights."""
+        size_bytes = self.base * MIB + round(self.copies * weights)
         return Need(
             stage=self.words.format(component=component),
-            size_bytes=self.base * MIB + weights + values,
-            reason=f"weights {weights / GIB:.1f}, values {values / GIB:.1f}, the rest "
-            "code",
+            size_bytes=size_bytes,
+            reason=f"{self.copies:g} times the {weights / GIB:.1f} GiB of its weights, "
+            "the rest code",
         )
 
 

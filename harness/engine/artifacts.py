@@ -85,7 +85,7 @@ class Artifacts:
             subject=case.component.name,
             label=f"{case.component.name}: export{' and reference' if samples else ''}",
             failure=Outcome.EXPORT,
-            need=self.need(case, host, samples or case.samples),
+            need=self.need(case, host),
         )
         for kind, seconds in cast("dict[str, float]", result.value).items():
             add_seconds(kind, seconds)
@@ -173,7 +173,7 @@ class Artifacts:
             decides=decides,
             subject=case.component.name,
             label=f"{case.id}: conversion",
-            need=partial(self.need, case, host, case.samples),
+            need=partial(self.need, case, host),
         )
         return entry, declared.model
 
@@ -235,9 +235,9 @@ class Artifacts:
             msg = f"{path} cannot be read: {error}. Run `parity store verify`."
             raise StoreError(msg) from error
 
-    def need(self, case: Case, host: str, samples: Sequence[Sample]) -> Need | None:
+    def need(self, case: Case, host: str) -> Need | None:
         """Return the memory that a stage of a case needs; None if it is unknown."""
-        return need_of(case, host, samples, self.weights(case.component))
+        return need_of(case, host, self.weights(case.component))
 
     def weights(self, component: Component) -> int:
         """Return the bytes of a component's weights in float32; 0 if unknown."""
@@ -282,7 +282,7 @@ class Artifacts:
                         subject=component.name,
                         label=f"{component.name}: PyTorch's own {dtype}",
                         failure=Outcome.REFERENCE,
-                        need=self.need(case, "torch", case.samples),
+                        need=self.need(case, "torch"),
                     )
                     add_seconds("self", result.wall_ns / 1e9)
             for sample, of_sample in decides.items():
@@ -314,7 +314,7 @@ class Artifacts:
             decides=(case.component, graph),
             subject=case.component.name,
             label=f"{case.component.name}: weights and attributes",
-            need=partial(self.need, case, "torch", case.samples),
+            need=partial(self.need, case, "torch"),
         )
         return checked.meta
 

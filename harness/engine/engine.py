@@ -274,7 +274,7 @@ class Engine(AbstractContextManager["Engine"]):
             replace(file, asked=None) if known.get(at) else file
             for at, file in enumerate(deployed)
         ]
-        need = self._artifacts.need(case, case.backend, case.samples)
+        need = self._artifacts.need(case, case.backend)
         result = self._job(case, tasks.RUN_CANDIDATE, tuple(deployed), need=need)
         fields = seen(result, case.id, [(case.backend, case.device)])
         questions = {s.id: keys.question(case.component, s) for s in case.samples}
@@ -374,7 +374,7 @@ class Engine(AbstractContextManager["Engine"]):
         samples = [*zip(ids, drawn, strict=True)]
         inputs = [(name, keys.contents(entry)) for name, entry in samples]
         given, values = self.trials(case, trials, only), {"inputs": inputs}
-        need = self._artifacts.need(case, "torch", case.samples)
+        need = self._artifacts.need(case, "torch")
         return self._artifacts.effects(
             tasks.OUTPUT_EFFECTS, given, values, samples, need=need
         )

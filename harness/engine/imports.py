@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
-from harness.core.case import Case, Component, Sample
+from harness.core.case import Case, Component
 from harness.core.digest import digest_file, digest_value
 from harness.core.end_to_end import EndToEndCase, Tested
 from harness.core.errors import ParityError
@@ -43,7 +43,7 @@ _MOST: Final = 8
 """The largest number of remembered lists that are followed."""
 
 
-Forecast = Callable[[Case, str, Sequence[Sample]], Need | None]
+Forecast = Callable[[Case, str], Need | None]
 TestedT = TypeVar("TestedT", bound=Tested)
 
 
@@ -71,7 +71,7 @@ class Imports:
         if isinstance(case, EndToEndCase):
             of_component = partial(self._with_code, need=lambda: None)
             return case.with_code(of_component, self.known)
-        need = partial(self.need, case, "torch", case.samples)
+        need = partial(self.need, case, "torch")
         component = self._with_code(case.component, need)
         return cast("TestedT", replace(case, component=component))
 

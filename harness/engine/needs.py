@@ -86,7 +86,7 @@ def needs_of(case: Tested, step: TaskStep, weigh: Weigh) -> Iterator[Need | None
     """
 
     def need(one: Case, host: str) -> Need | None:
-        return need_of(one, host, one.samples, weigh(one.component))
+        return need_of(one, host, weigh(one.component))
 
     if isinstance(case, EndToEndCase):
         yield from resolve(case.needs)(case, step, weigh)

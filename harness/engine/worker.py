@@ -26,6 +26,7 @@ import warnings
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import Pipe, connection
+from pathlib import Path
 from typing import Final, NoReturn
 
 from harness.core.errors import ParityError
@@ -119,6 +120,8 @@ def _supervise(parent: connection.Connection, request: bytes) -> None:
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != host:  # the host died before the line above
             os._exit(1)
+        with suppress(OSError):  # where memory runs out, this process ends first
+            Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
         parent.close()
         reader.close()
         _run(writer, request)

@@ -9,6 +9,7 @@ and the batch with up to five items. A size that a network cannot take raises
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, count, islice, zip_longest
 from math import prod
@@ -20,7 +21,7 @@ from harness.core.memory import installed_bytes
 from harness.recipes import RECIPES, recipe_module
 from harness.recipes.checkpoint import read_config
 from harness.recipes.text.folder import is_encoder, longest
-from harness.suite.forecast import values_bytes
+from harness.suite.forecast import known_weights
 from harness.suite.schema import InputsTable
 from harness.suite.tables import Binding, symbols_of
 
@@ -30,7 +31,7 @@ FEWEST = 3
 """Number of sizes of each open axis that do not exceed the suite's largest."""
 
 _SHARE = 4
-"""A larger size may take at most this fraction (one in so many) of all memory."""
+"""Larger sizes are run if weights take this fraction (one in so many) of all memory."""
 
 _BATCHES = (1, 2, 3, 4, 5)
 _PICTURE = 4
@@ -42,9 +43,8 @@ _LARGEST_STEP = 64
 def with_more_sizes(cases: Sequence[Case], inputs: InputsTable) -> list[Case]:
     """Add samples that run every open axis at more sizes than the suite's own.
 
-    The forecast memory for values of a larger sample has a limit: the need of the
-    suite's largest sample, or a quarter of the installed memory if that is more. A
-    sample that needs more is left out and is listed in `Case.too_large`.
+    A network whose weights take more than a quarter of the installed memory runs at no
+    larger size than the suite's. What is left out is listed in `Case.too_large`.
     """
     found = []
     for case in cases:
@@ -124,7 +124,7 @@ def _more(case: Case, inputs: InputsTable) -> Iterator[tuple[Sample, bool]]:
             batches = [size for size in _BATCHES if size not in given[symbol]]
             # The largest size is used with the smallest batch.
             missing[symbol] = [None] * (rows - len(batches)) + batches
-    room = max(installed_bytes() // _SHARE, values_bytes(case.component, bound))
+    fits = _has_room(case.component)
     profiles = [sample.profile for sample in case.samples]
     profile = "realistic" if "realistic" in profiles else profiles[0]
     # Realistic draws continue the count, for another timestep and other noise.
@@ -137,7 +137,8 @@ def _more(case: Case, inputs: InputsTable) -> Iterator[tuple[Sample, bool]]:
             size > given[symbol][-1] and _may_be_refused(case.component, symbol)
             for symbol, size in changed.items()
         )
-        for part in _parts(case.component, changed, smallest, 0 if unsure else room):
+        are_together = fits and not unsure
+        for part in _parts(case.component, changed, smallest, together=are_together):
             sizes = {**smallest, **part}
             label = "-".join(f"{symbol}{size}" for symbol, size in part.items())
             if sizes in seen:
@@ -157,7 +158,14 @@ def _more(case: Case, inputs: InputsTable) -> Iterator[tuple[Sample, bool]]:
                 # A file that is its own reference declares which sizes it takes.
                 added=is_larger or case.component.recipe != GIVEN,
             )
-            yield sample, values_bytes(case.component, [sizes]) <= room
+            yield sample, fits or not is_larger
+
+
+def _has_room(component: Component) -> bool:
+    """Whether there is memory for values at larger sizes beside a network's weights."""
+    with suppress(SuiteError):  # the case reports a damaged checkpoint
+        return known_weights(component) * _SHARE <= installed_bytes()
+    return True
 
 
 def _separate(
@@ -180,18 +188,17 @@ def _parts(
     component: Component,
     changed: Mapping[str, int],
     smallest: Mapping[str, int],
-    room: int,
+    *,
+    together: bool,
 ) -> list[Mapping[str, int]]:
-    """Return all sizes together if `room` allows; if not, batch and sides separately.
+    """Return all sizes `together`, or batch and sides separately.
 
     Sizes that the network does not take are left out.
     """
     batch = {symbol: size for symbol, size in changed.items() if is_batch(symbol)}
     sides = {symbol: size for symbol, size in changed.items() if symbol not in batch}
-    together = {**smallest, **changed}
     parts: list[Mapping[str, int]] = [part for part in (sides, batch) if part]
-    fits = values_bytes(component, [together]) <= room
-    if fits and not _unfit(component, together)[0]:
+    if together and not _unfit(component, {**smallest, **changed})[0]:
         parts = [changed]
     return [part for part in parts if not _unfit(component, {**smallest, **part})[0]]
 

@@ -132,9 +132,7 @@ RUNTIME = Runtime(
             blames="the converter's default rewrites",
         ),
     },
-    run=Cost(
-        words="running {component} in MNN", base=300, copies=2.6, live=16, scores=4
-    ),
+    run=Cost(words="running {component} in MNN", base=300, copies=2.6),
     make=Cost(words="converting {component} to MNN", base=300, copies=2.4),
     session_times=2.6,
     reads="mnn",

@@ -29,9 +29,7 @@ HALVE = "--half="
 _RUN = Cost(
     words="running {component} in ONNX Runtime",
     base=350,
-    copies=1.3,
-    live=16,
-    scores=4,
+    copies=1.4,
 )
 
 RUNTIME = Runtime(
@@ -55,7 +53,7 @@ RUNTIME = Runtime(
             risk="half the size; numbers beyond 65504 overflow, small ones vanish",
             blames="arithmetic in float16",
             # The processor computes in float32, so memory holds weights in both dtypes.
-            run=replace(_RUN, copies=2.2),
+            run=replace(_RUN, copies=2.3),
             # Weights in a file beside the graph are converted one at a time.
             make=Cost(
                 words="halving {component}'s weights for ONNX Runtime",
@@ -68,13 +66,13 @@ RUNTIME = Runtime(
             tier="quantized",
             risk="a quarter; an outlier takes the digits of its whole tensor",
             blames="weights in int8",
-            run=replace(_RUN, copies=2.1),
+            run=replace(_RUN, copies=2.2),
         ),
         "int8-static": BuiltIn(
             tier="quantized",
             risk="activations in 8 bits: what calibration did not see saturates",
             blames="weights and activations in int8",
-            run=replace(_RUN, copies=2.1),
+            run=replace(_RUN, copies=2.2),
             calibrated=True,
         ),
     },

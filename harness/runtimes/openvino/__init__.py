@@ -34,9 +34,7 @@ RUNTIME = Runtime(
             blames="weights in int8",
         ),
     },
-    run=Cost(
-        words="running {component} in OpenVINO", base=400, copies=2.6, live=16, scores=4
-    ),
+    run=Cost(words="running {component} in OpenVINO", base=400, copies=2.6),
     make=Cost(words="converting {component} to OpenVINO", base=400, copies=3.0),
     session_times=2.6,
     reads="xml",

@@ -46,7 +46,7 @@ def test_the_header_counts_in_words_and_names_what_is_not_run(tmp_path, monkeypa
     head = "parity: parity.toml · 2 cases: 2 components, 1 backend, 1 variant · "
     assert lines == [
         f"{head}store 0.0 MB",
-        " not run for a, b, whose `variants` leave it out: mnn/fused",
+        "not run for a, b, whose `variants` leave it out: mnn/fused",
     ]
 
 

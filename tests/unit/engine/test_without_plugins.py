@@ -35,7 +35,7 @@ def no_plugins(monkeypatch, tmp_path):
         ),
         pytest.param(
             ("run", "--shard", "1/2"),
-            "the shard '1/2' needs a plug-in that divides cases among machines",
+            "--shard: the shard '1/2' needs a plug-in",
             id="shard",
         ),
         pytest.param(
