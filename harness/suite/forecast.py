@@ -95,6 +95,23 @@ def stored_weights(component: Component) -> int | None:
     return None
 
 
+def files_bytes(component: Component) -> int:
+    """Return the bytes of the files of a component's weights; 0 where they are drawn.
+
+    No header is read, so the result may be of float16.
+
+    Raises:
+        OSError: A file cannot be looked at.
+
+    """
+    source = component.source
+    if source.seed is not None or component.recipe == GIVEN:
+        return file_weights(component)
+    homes = weight_folders(component.recipe, source, component.options)
+    files = (file for home in homes for file in likely_files(source.path / home))
+    return sum(file.stat().st_size for file in files)
+
+
 def file_weights(component: Component) -> int:
     """Return the bytes of weights in a component's foreign files; 0 without any."""
     return component.foreign.weight_bytes if component.foreign else 0

@@ -21,7 +21,7 @@ from harness.core.memory import installed_bytes
 from harness.recipes import RECIPES, recipe_module
 from harness.recipes.checkpoint import read_config
 from harness.recipes.text.folder import is_encoder, longest
-from harness.suite.forecast import known_weights
+from harness.suite.forecast import files_bytes
 from harness.suite.schema import InputsTable
 from harness.suite.tables import Binding, symbols_of
 
@@ -43,7 +43,7 @@ _LARGEST_STEP = 64
 def with_more_sizes(cases: Sequence[Case], inputs: InputsTable) -> list[Case]:
     """Add samples that run every open axis at more sizes than the suite's own.
 
-    A network whose weights take more than a quarter of the installed memory runs at no
+    A network whose files take more than a quarter of the installed memory runs at no
     larger size than the suite's. What is left out is listed in `Case.too_large`.
     """
     found = []
@@ -163,8 +163,8 @@ def _more(case: Case, inputs: InputsTable) -> Iterator[tuple[Sample, bool]]:
 
 def _has_room(component: Component) -> bool:
     """Whether there is memory for values at larger sizes beside a network's weights."""
-    with suppress(SuiteError):  # the case reports a damaged checkpoint
-        return known_weights(component) * _SHARE <= installed_bytes()
+    with suppress(SuiteError, OSError):  # the case reports a damaged checkpoint
+        return files_bytes(component) * _SHARE <= installed_bytes()
     return True
 
 
