@@ -28,7 +28,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing import Pipe, connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import psutil
 
@@ -46,6 +46,13 @@ Heard = Callable[[str, str, str], None]
 
 START_LIMIT_S = 300.0
 _GRACE_S = 5.0
+SILENT: Final = {
+    # onnxruntime 1.29 and later open a database, start a thread and post to Microsoft.
+    "ORT_DISABLE_TELEMETRY": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+}
+"""Environment in which no library reports to a server."""
+
 _DEFAULT_ENVIRONMENT = {
     # numpy's OpenBLAS would start threads at import, and the host must have none.
     "OPENBLAS_NUM_THREADS": "1",
@@ -58,9 +65,7 @@ _DEFAULT_ENVIRONMENT = {
     "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
     # The other way to look for a GPU initialises CUDA, which no fork survives.
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
-    # onnxruntime 1.29 and later open a database, start a thread and post to Microsoft.
-    "ORT_DISABLE_TELEMETRY": "1",
-    "HF_HUB_DISABLE_TELEMETRY": "1",
+    **SILENT,
 }
 _STORE = "PARITY_STORE"
 # The search path is the first message: without it the host may not find the harness.

@@ -13,6 +13,11 @@ pytestmark = pytest.mark.slow
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
 PAGE = ROOT / "docs" / "ci.md"
 BENCH = PAGE.read_text(encoding="utf-8").partition("```python\n")[2].partition("```")[0]
+XNNPACK = (
+    "parity.toml",
+    "[backend.onnxruntime]\n",
+    '[backend.onnxruntime]\ndevice = "xnnpack"\n',
+)
 
 
 @pytest.fixture
@@ -85,11 +90,7 @@ def test_a_run_of_another_machine_or_build_is_not_added_to(project, change, said
 
 
 def test_a_runtime_that_is_not_what_was_asked_for_has_no_row(project):
-    project.change(
-        "parity.toml",
-        "[backend.onnxruntime]\n",
-        '[backend.onnxruntime]\ndevice = "xnnpack"\n',
-    )
+    project.change(*XNNPACK)
 
     project.parity("bench", "onnxruntime", "--rounds", "1").check(2)
 
@@ -125,6 +126,30 @@ def test_pytest_benchmark_times_each_file_in_a_group_of_the_component(timed):
         assert one["extra_info"]["size_bytes"] > 0
         assert one["extra_info"]["memory_bytes"] > 0
     assert told[1]["extra_info"]["ran"]["backend"] == "onnxruntime"
+
+
+def test_the_process_of_pytest_runs_the_file_and_is_as_before(timed):
+    (timed.path / "conftest.py").write_text(
+        "import sys, pytest, torch\n"
+        "@pytest.fixture(autouse=True)\n"
+        "def as_before():\n"
+        "    torch.set_num_threads(1)\n"
+        "    had = torch.random.get_rng_state().tolist()\n"
+        "    yield\n"
+        "    assert {'diffusers', 'onnxruntime'} & set(sys.modules)\n"
+        "    assert torch.get_num_threads() == 1\n"
+        "    assert torch.random.get_rng_state().tolist() == had\n"
+    )
+
+    timed.run(*PYTEST, "-m", "bench", "-k", "onnxruntime or eager").check(0)
+
+
+def test_a_runtime_that_is_not_what_was_asked_for_is_not_timed_in_pytest(timed):
+    timed.change(*XNNPACK)
+
+    timed.run(*PYTEST, "-m", "bench", "-k", "onnxruntime").check(
+        1, "XnnpackExecutionProvider"
+    )
 
 
 @pytest.mark.parametrize(

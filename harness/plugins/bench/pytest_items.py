@@ -1,45 +1,33 @@
 """Benchmarks as pytest tests: their parameters, and the code behind `parity_bench`.
 
-pytest-benchmark times each run itself. It sends a call to a worker process that has
-loaded the file, and the worker runs the file and answers. The measured time contains
-that call, which takes 0.02 ms on a quiet machine.
+A worker process runs a subject once, so what ends a process, or runs on another device
+than the suite asks for, is refused there. Then pytest's own process loads the subject,
+and pytest-benchmark times each run.
 """
 
 from __future__ import annotations
 
 import os
-import secrets
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field, replace
-from multiprocessing.connection import Client, Listener
+import warnings
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
 
 from harness.core.errors import ParityError
+from harness.core.settings import Settings
 from harness.core.shown import shown
 from harness.core.text import one_line
-from harness.core.waiting import SLICE_S, awaited
-from harness.engine.run import missing, open_store, path_of
-from harness.plugins.bench.timing import (
-    BenchPlan,
-    Caller,
-    Round,
-    Subject,
-    subjects_of,
-    timed_cases,
-)
+from harness.engine.host import SILENT
+from harness.engine.run import missing, open_store
+from harness.plugins.bench.timing import BenchPlan, Subject, subjects_of, timed_cases
 from harness.suite.suite import Suite
 
 if TYPE_CHECKING:
     from _pytest.mark.structures import ParameterSet
     from pytest_benchmark.fixture import BenchmarkFixture
 
-    from harness.core.settings import Settings
-    from harness.plugins.bench.rounds import Bench
-
+_ONCE = BenchPlan(warmups=0, least_runs=0, most_runs=0)
 _XDIST = (
     "benchmarks do not run under pytest-xdist: workers would take each other's cores, "
     "and pytest-benchmark is switched off there. Run it again with -n 0."
@@ -71,125 +59,76 @@ def benches(suite: Suite, *names: str) -> list[ParameterSet]:
     ]
 
 
-class BenchSession:
-    """The benchmarks of one pytest process."""
+def report(
+    config: pytest.Config,
+    settings: Settings,
+    timed: Timed,
+    benchmark: BenchmarkFixture | None,
+) -> None:
+    """Let pytest-benchmark time a subject, with pytest-benchmark's own options.
 
-    def __init__(self, config: pytest.Config, settings: Settings) -> None:
-        self._config = config
-        self._settings = settings
-        self._benches: dict[str, Bench] = {}
-
-    def report(self, timed: Timed, benchmark: BenchmarkFixture | None) -> None:
-        """Let pytest-benchmark time a subject, with pytest-benchmark's own options.
-
-        If an option switches it off, it runs the subject once and times nothing.
-        `benchmark` is its fixture; None where it is not there.
-        """
-        __tracebackhide__ = True
-        if benchmark is None:
-            pytest.fail(_LACKING, pytrace=False)
-        self._refuse()
-        subject = timed.subject
-        if not subject.is_eager and missing(subject.case):
-            words = f"{subject.runtime} is not installed"
-            if subject.runtime in self._settings.require:
-                pytest.fail(f"{words}, and is required", pytrace=False)
-            pytest.skip(words)
-        bench = self._bench(timed.suite)
-        try:
-            turn = bench.turn(subject, BenchPlan())
-            if benchmark.group is None:  # a mark of the test may name another
-                threads = turn.device.threads
-                benchmark.group = f"{subject.case.subject}, {threads} threads"
-            with Served(lambda caller: bench.time(replace(turn, caller=caller))) as own:
-                benchmark(own.run)
-                made = own.ended()
-        except ParityError as error:
-            pytest.fail(shown(one_line(str(error))), pytrace=False)
-        benchmark.extra_info.update(
-            load_ms=made.load_s * 1e3,
-            first_run_ms=made.first_s * 1e3,
-            size_bytes=made.size_bytes,
-            memory_bytes=made.peak_bytes - made.base_bytes,
-            threads=turn.device.threads,
-            withheld=made.withheld,
-            ran=dict(made.ran),
-        )
-
-    def _refuse(self) -> None:
-        """Fail where workers of pytest-xdist would time what each other slows down."""
-        __tracebackhide__ = True
-        option = self._config.getoption
-        if option("benchmark_disable") and not option("benchmark_enable"):
-            return  # nothing is timed
-        # pytest-benchmark reads this variable, which a worker's children inherit. A
-        # worker has another `dist`, and the controller runs no test.
-        if "PYTEST_XDIST_WORKER" in os.environ or option("dist", "no") != "no":
-            pytest.fail(_XDIST, pytrace=False)
-
-    def _bench(self, suite: Suite) -> Bench:
-        from harness.plugins.bench.rounds import Bench
-
-        path = path_of(suite)
-        if path not in self._benches:
-            self._benches[path] = Bench(
-                open_store(self._settings.store),
-                limits=suite.limits,
-                mnn_convert=self._settings.mnn_convert,
-            )
-        return self._benches[path]
-
-    def close(self) -> None:
-        """End child processes."""
-        for bench in self._benches.values():
-            bench.close()
+    If an option switches it off, the subject runs and no time is reported. `benchmark`
+    is its fixture; None where it is not there.
+    """
+    __tracebackhide__ = True
+    if benchmark is None:
+        pytest.fail(_LACKING, pytrace=False)
+    _refuse_xdist(config)
+    subject = timed.subject
+    if not subject.is_eager and missing(subject.case):
+        words = f"{subject.runtime} is not installed"
+        if subject.runtime in settings.require:
+            pytest.fail(f"{words}, and is required", pytrace=False)
+        pytest.skip(words)
+    try:
+        _report(settings, timed, benchmark)
+    except ParityError as error:
+        pytest.fail(shown(one_line(str(error))), pytrace=False)
 
 
-class Served(AbstractContextManager["Served"]):
-    """A worker process that has loaded a file and runs it on each request.
+def _refuse_xdist(config: pytest.Config) -> None:
+    """Fail where workers of pytest-xdist would time what each other slows down."""
+    __tracebackhide__ = True
+    if config.getoption("benchmark_disable") and not config.getoption(
+        "benchmark_enable"
+    ):
+        return  # nothing is timed
+    # pytest-benchmark reads this variable, which a worker's children inherit. A worker
+    # has another `dist`, and the controller runs no test.
+    if "PYTEST_XDIST_WORKER" in os.environ or config.getoption("dist", "no") != "no":
+        pytest.fail(_XDIST, pytrace=False)
 
-    `time` times a turn whose runs a caller requests, and returns when the turn ends.
+
+def _report(settings: Settings, timed: Timed, benchmark: BenchmarkFixture) -> None:
+    """Run a subject once in a worker process, then let pytest-benchmark time it here.
 
     Raises:
-        ParityError: The worker process ended before it could run. `run` raises this
-            error too.
+        ParityError: Something cannot be made, loaded or run.
 
     """
+    from harness.plugins.bench.rounds import Bench
+    from harness.plugins.bench.worker import prepared, watched
 
-    def __init__(self, time: Callable[[Caller], Round]) -> None:
-        self._thread = ThreadPoolExecutor(1)
-        key = secrets.token_bytes(16)
-        with Listener(authkey=key) as listener:
-            caller = Caller(listener.address, key)
-            self._turn = self._thread.submit(_timed, time, caller)
-            self._channel = listener.accept()
-
-    def run(self) -> None:
-        """Let the worker process run the file once, and wait for its answer."""
-        try:
-            self._channel.send(True)
-            while not self._channel.poll(SLICE_S):
-                pass
-            self._channel.recv()
-        except (EOFError, OSError):
-            awaited(self._turn)  # raises the error that ended the turn
-            raise
-
-    def ended(self) -> Round:
-        """End the turn, and return the measurements of its process."""
-        self._channel.send(False)
-        return awaited(self._turn)
-
-    def __exit__(self, *_: object) -> None:
-        """Close the connection, which ends a turn that is still in progress."""
-        self._channel.close()
-        self._thread.shutdown(wait=False)
-
-
-def _timed(time: Callable[[Caller], Round], caller: Caller) -> Round:
-    try:
-        return time(caller)
-    finally:
-        # A process that ended early has not connected, and `accept` would wait.
-        with suppress(EOFError, OSError):
-            Client(caller.address, authkey=caller.key).close()
+    store = open_store(settings.store)
+    limits, convert = timed.suite.limits, settings.mnn_convert
+    with Bench(store, limits=limits, mnn_convert=convert) as bench:
+        turn = bench.turn(timed.subject, _ONCE)
+        once = bench.time(turn)
+    threads = turn.device.threads
+    if benchmark.group is None:  # a mark of the test may name another
+        benchmark.group = f"{timed.subject.case.subject}, {threads} threads"
+    os.environ.update({**SILENT, **os.environ})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they are the frameworks', not the test's
+        with prepared(turn) as loaded:
+            loaded.run()  # the first run infers shapes, and loads parts of a pipeline
+            _, _, withheld = watched(lambda: benchmark(loaded.run), threads)
+    benchmark.extra_info.update(
+        load_ms=once.load_s * 1e3,
+        first_run_ms=once.first_s * 1e3,
+        size_bytes=once.size_bytes,
+        memory_bytes=once.peak_bytes - once.base_bytes,
+        threads=threads,
+        withheld=withheld,
+        ran=dict(once.ran),
+    )

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 
     from pytest_benchmark.fixture import BenchmarkFixture
 
-    from harness.plugins.bench.pytest_items import BenchSession, Timed
-
-_BENCH: pytest.StashKey[BenchSession] = pytest.StashKey()
+    from harness.plugins.bench.pytest_items import Timed
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -57,22 +55,10 @@ def _timer(
     request: pytest.FixtureRequest, benchmark: BenchmarkFixture | None
 ) -> Callable[[Timed], None]:
     from harness.commands.pytest_session import settings_of
-    from harness.plugins.bench.pytest_items import BenchSession
-
-    config = request.config
-    if _BENCH not in config.stash:
-        config.stash[_BENCH] = BenchSession(config, settings_of(config))
-    session = config.stash[_BENCH]
+    from harness.plugins.bench.pytest_items import report
 
     def time(timed: Timed) -> None:
         __tracebackhide__ = True
-        session.report(timed, benchmark)
+        report(request.config, settings_of(request.config), timed, benchmark)
 
     return time
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    """End child processes however the run ended."""
-    bench_session = config.stash.get(_BENCH, None)
-    if bench_session is not None:
-        bench_session.close()

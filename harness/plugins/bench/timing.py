@@ -134,13 +134,6 @@ class BenchPlan:
         return replace(self, warmups=0, least_runs=1)
 
 
-class Caller(NamedTuple):
-    """Another process that requests each counted run, and times it."""
-
-    address: Any
-    key: bytes  # proves that a connection comes from its own worker process
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
     """All data that a worker process needs to time one subject once.
@@ -150,7 +143,6 @@ class Turn:
         deployed: The deployed file of a component, or those of a pipeline; PyTorch
             runs what has none.
         device: The device of a component, or PyTorch's device in a pipeline.
-        caller: The process that times the runs; None for the worker itself.
 
     """
 
@@ -160,7 +152,6 @@ class Turn:
     inputs: Entry
     device: Device
     plan: BenchPlan
-    caller: Caller | None = None
 
     @property
     def files(self) -> dict[str, str]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 import torch
 
-from harness.core.case import REFERENCE, Component
+from harness.core.case import REFERENCE, Component, Device
 from harness.core.errors import StageError, first_line
 from harness.core.outcome import Outcome
 from harness.plugins.bench.timing import Loaded, Turn
@@ -22,7 +22,32 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def loaded(
+def on_device(
+    device: Device, loading: AbstractContextManager[Loaded]
+) -> Iterator[Loaded]:
+    """Load with a device's threads and TF32, and give PyTorch back what it had.
+
+    Raises:
+        StageError: CUDA was requested and PyTorch has none.
+
+    """
+    threads = torch.get_num_threads()
+    kinds = (torch.backends.cuda.matmul, torch.backends.cudnn)
+    had = [one.allow_tf32 for one in kinds]
+    try:
+        # Weights may be drawn, and pytest's own process may draw too.
+        with torch.random.fork_rng(devices=[]):
+            ask_device(device)
+            with loading as loaded:
+                yield loaded
+    finally:
+        torch.set_num_threads(threads)
+        for one, allowed in zip(kinds, had, strict=True):
+            one.allow_tf32 = allowed
+
+
+@contextmanager
+def module_of(
     turn: Turn, component: Component, feeds: Mapping[str, np.ndarray]
 ) -> Iterator[Loaded]:
     """Build a component's module on its device; it is called like a deployed file.
@@ -32,7 +57,6 @@ def loaded(
 
     """
     device = turn.device.device
-    ask_device(turn.device)
     module = recipe_module(component.recipe).build(component).to(device)
     weights = (*module.parameters(), *module.buffers())
     ran = Ran(

@@ -1,4 +1,4 @@
-"""Time one subject once, in a worker process.
+"""Load one subject and time it, in a worker process or in pytest's.
 
 In every runtime, a run is timed from arrays in host memory to arrays in host memory.
 A caller waits for this time, and on a GPU it cannot end before the work ends.
@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict
-from multiprocessing.connection import Client
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from harness.core.case import REFERENCE, Component
 from harness.core.entry import check_artifact
@@ -21,14 +21,7 @@ from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.engine.host import report_progress
 from harness.measure.trace import load_inputs
-from harness.plugins.bench.timing import (
-    TIMING,
-    BenchPlan,
-    Caller,
-    Loaded,
-    Round,
-    Turn,
-)
+from harness.plugins.bench.timing import TIMING, BenchPlan, Loaded, Round, Turn
 from harness.plugins.pipelines.case import Pipeline, RoleFile
 from harness.runtimes.session import Ran, Session, open_session
 
@@ -38,15 +31,8 @@ if TYPE_CHECKING:
     from harness.plugins.pipelines.drawing.inputs import PipelineInputs
     from harness.runtimes.session import ClockedSession, Spent
 
+Made = TypeVar("Made")
 _TASKS = Path("/proc/self/task")
-
-
-class Runs(NamedTuple):
-    """The counted runs of one turn; see `Round`."""
-
-    runs_s: tuple[float, ...]
-    cores: float
-    withheld: float | None
 
 
 def time_turn(turn: Turn) -> Round:
@@ -59,9 +45,7 @@ def time_turn(turn: Turn) -> Round:
     """
     import psutil
 
-    for entry in (turn.inputs, *(file.artifact for file in turn.deployed)):
-        check_artifact(entry)
-    loading = _loading(turn)
+    loading = prepared(turn)
     report_progress(TIMING, turn.id, turn.device.device)
     base_bytes = psutil.Process().memory_info().rss
     begin = time.perf_counter()
@@ -72,11 +56,16 @@ def time_turn(turn: Turn) -> Round:
         first_s = time.perf_counter() - begin
         if isinstance(turn.what, Component):
             _check(turn.id, turn.what, made)
-        runs = timed_runs(loaded.run, turn.plan, turn.device.threads, turn.caller)
+        for _ in range(turn.plan.warmups):
+            loaded.run()
+        counted = partial(counted_runs, loaded.run, turn.plan)
+        runs_s, cores, withheld = watched(counted, turn.device.threads)
         return Round(
             load_s=load_s,
             first_s=first_s,
-            **runs._asdict(),
+            runs_s=runs_s,
+            cores=cores,
+            withheld=withheld,
             base_bytes=base_bytes,
             peak_bytes=0,  # known when the process has ended
             size_bytes=loaded.size_bytes,
@@ -103,24 +92,13 @@ def clock_operators(turn: Turn) -> list[Spent]:
         return cast("ClockedSession", session).clock(feeds, runs)
 
 
-def timed_runs(
-    run: Callable[[], object],
-    plan: BenchPlan,
-    threads: int,
-    caller: Caller | None = None,
-) -> Runs:
-    """Warm up, then time runs with so many threads until the plan is met.
+def watched(work: Callable[[], Made], threads: int) -> tuple[Made, float, float | None]:
+    """Return what work makes, the cores that were used, and the share `withheld`.
 
-    If there is a `caller`, it starts each run and keeps the times.
+    `Round` describes both numbers. The work has so many `threads`.
     """
-    for _ in range(plan.warmups):
-        run()
     begin, used_s, waited_s = time.perf_counter(), time.process_time(), _waited_s()
-    runs_s: tuple[float, ...] = ()
-    if caller is None:
-        runs_s = tuple(_counted(run, plan))
-    else:
-        _serve(run, caller)
+    made = work()
     took_s, used_s = time.perf_counter() - begin, time.process_time() - used_s
     withheld, after_s = None, _waited_s()
     # Threads that outnumber cores wait for one another. This looks like other load.
@@ -128,7 +106,7 @@ def timed_runs(
         # The count of a thread that has ended is lost, so the sum can fall.
         waited_s = max(after_s - waited_s, 0.0)
         withheld = waited_s / (used_s + waited_s) if used_s else 0.0
-    return Runs(runs_s, used_s / took_s, withheld)
+    return made, used_s / took_s, withheld
 
 
 def _waited_s() -> float | None:
@@ -150,39 +128,40 @@ def _waited_s() -> float | None:
     return delayed / 1e9 + getattr(psutil.cpu_times(), "steal", 0.0)
 
 
-def _counted(run: Callable[[], object], plan: BenchPlan) -> Iterator[float]:
-    """Run until the plan is met; yield the time of each run in seconds."""
-    until = time.perf_counter() + plan.budget_s
-    for number in range(plan.most_runs):
-        if number >= plan.least_runs and time.perf_counter() >= until:
-            return
+def counted_runs(run: Callable[[], object], plan: BenchPlan) -> tuple[float, ...]:
+    """Run until the plan is met; return the time of each run in seconds."""
+    until, runs_s = time.perf_counter() + plan.budget_s, list[float]()
+    while len(runs_s) < plan.most_runs:
+        if len(runs_s) >= plan.least_runs and time.perf_counter() >= until:
+            break
         begin = time.perf_counter()
         run()
-        yield time.perf_counter() - begin
+        runs_s.append(time.perf_counter() - begin)
+    return tuple(runs_s)
 
 
-def _serve(run: Callable[[], object], caller: Caller) -> None:
-    """Run once for each request of the caller."""
-    with Client(caller.address, authkey=caller.key) as channel:
-        while channel.recv():
-            run()
-            channel.send(True)
+def prepared(turn: Turn) -> AbstractContextManager[Loaded]:
+    """Read a subject's inputs; return a context manager that loads the subject.
 
+    Raises:
+        StageError: An entry of the store is damaged.
 
-def _loading(turn: Turn) -> AbstractContextManager[Loaded]:
-    """Return a context manager that loads a subject; read inputs and import before."""
+    """
+    for entry in (turn.inputs, *(file.artifact for file in turn.deployed)):
+        check_artifact(entry)
+    if turn.deployed and isinstance(turn.what, Component):
+        return _file(turn.deployed[0], load_inputs(turn.inputs, turn.what))
+    from harness.plugins.bench.torch_module import module_of, on_device
+
     if isinstance(turn.what, Pipeline):
         from harness.plugins.pipelines.drawing import inputs
 
         texts = [str(text) for text in turn.inputs.meta["texts"]]  # type: ignore[attr-defined]
         drawn = inputs.load_inputs(turn.inputs.path, texts)
-        return _assembled(turn, turn.what, drawn)
-    feeds = load_inputs(turn.inputs, turn.what)
-    if turn.deployed:
-        return _file(turn.deployed[0], feeds)
-    from harness.plugins.bench import torch_module
-
-    return torch_module.loaded(turn, turn.what, feeds)
+        loading = _assembled(turn, turn.what, drawn)
+    else:
+        loading = module_of(turn, turn.what, load_inputs(turn.inputs, turn.what))
+    return on_device(turn.device, loading)
 
 
 @contextmanager
@@ -217,9 +196,7 @@ def _assembled(
     from harness.plugins.pipelines.drawing.draw import app_parts, assemble, draw
     from harness.plugins.pipelines.drawing.networks import Residents, SessionNetwork
     from harness.plugins.pipelines.drawing.reference import torch_networks
-    from harness.runtimes.pytorch.prepare import ask_device
 
-    ask_device(turn.device)
     residents = Residents()
     deployed = {file.role: SessionNetwork(file, residents) for file in turn.deployed}
     networks = torch_networks(pipeline, residents, turn.device) | deployed

@@ -8,15 +8,13 @@ import pytest
 from harness.core.environment import core_count
 from harness.plugins.bench import worker
 from harness.plugins.bench.timing import BenchPlan
-from harness.plugins.bench.worker import timed_runs
+from harness.plugins.bench.worker import watched
 from harness.report.times import is_disturbed
 from tests.busy import busy_neighbours
 
-PLAN = BenchPlan(warmups=0, least_runs=1, most_runs=10_000, budget_s=1.0)
-
 
 def work():
-    until = time.perf_counter() + 0.01
+    until = time.perf_counter() + 1.0
     while time.perf_counter() < until:
         pass
 
@@ -26,24 +24,26 @@ def work():
 )
 def test_a_neighbour_on_every_core_withholds_processor_time():
     with busy_neighbours():
-        runs = timed_runs(work, PLAN, threads=1)
+        _, cores, withheld = watched(work, threads=1)
 
-    assert runs.withheld is not None
-    assert is_disturbed(runs.withheld)
-    assert runs.withheld < 1.0
-    assert runs.cores < 0.95
+    assert withheld is not None
+    assert is_disturbed(withheld)
+    assert withheld < 1.0
+    assert cores < 0.95
 
 
 def test_threads_that_wait_for_one_another_are_no_other_work():
-    runs = timed_runs(work, PLAN, threads=core_count() + 1)
+    _, _, withheld = watched(work, threads=core_count() + 1)
 
-    assert runs.withheld is None
+    assert withheld is None
 
 
 def test_a_system_that_does_not_say_is_not_guessed_at(monkeypatch, tmp_path):
     monkeypatch.setattr(worker, "_TASKS", tmp_path)
 
-    assert timed_runs(work, PLAN, threads=1).withheld is None
+    _, _, withheld = watched(work, threads=1)
+
+    assert withheld is None
     assert not is_disturbed(None)
 
 
@@ -51,15 +51,9 @@ def test_a_system_that_does_not_say_is_not_guessed_at(monkeypatch, tmp_path):
     ("sleep_s", "runs"), [(0.0, 4), (0.3, 2)], ids=["short", "long"]
 )
 def test_a_turn_has_runs_until_its_budget_is_spent(sleep_s, runs):
-    plan = BenchPlan(warmups=1, least_runs=2, most_runs=4, budget_s=0.2)
-    ran: list[int] = []
+    plan = BenchPlan(least_runs=2, most_runs=4, budget_s=0.2)
 
-    def run() -> None:
-        ran.append(1)
-        time.sleep(sleep_s)
+    made = worker.counted_runs(lambda: time.sleep(sleep_s), plan)
 
-    made = timed_runs(run, plan, threads=1)
-
-    assert len(made.runs_s) == runs
-    assert min(made.runs_s) >= sleep_s
-    assert len(ran) == plan.warmups + runs
+    assert len(made) == runs
+    assert min(made) >= sleep_s
