@@ -136,6 +136,13 @@ RUN = (
 
 EVIDENCE = ("faults", "exporters", "machines")
 
+RUN_CODE = "code that a run of components imports"
+ALL_CODE = "code of harness/"
+TESTS = f"lines of tests/ without {', '.join(EVIDENCE)}"
+
+REACHED = {RUN_CODE: 19_400, ALL_CODE: 49_100, TESTS: 53_900}
+"""The limits of what is larger than the plan says; none of them may grow."""
+
 
 def closure(trees, first):
     """Return all modules that some modules import, also inside of functions."""
@@ -152,7 +159,11 @@ def closure(trees, first):
 
 
 def main():
-    """Print each figure beside what the plan allows; end with 1 beyond a limit."""
+    """Print each figure beside the plan's; end with 1 where one is beyond its limit.
+
+    A figure that the plan has not reached has a limit of its own, so that it does not
+    grow. Whoever makes it smaller lowers that limit.
+    """
     trees = modules()
     paths = {name: path_of(name) for name in trees}
     code = {name: code_lines(path) for name, path in paths.items()}
@@ -171,22 +182,22 @@ def main():
     own = lines_of(tests) - sum(lines_of(tests / name) for name in EVIDENCE)
     twice = doubled(trees)
     rows = [
-        ("code that a run of components imports", sum(code[n] for n in run), 16_000),
-        ("modules that a run of components imports", len(run), None),
-        ("code of harness/", sum(code.values()), 35_000),
+        (RUN_CODE, sum(code[n] for n in run), 16_000),
+        (ALL_CODE, sum(code.values()), 35_000),
         ("code of one plug-in, the largest", max(plugins.values(), default=0), 3_200),
-        (f"lines of tests/ without {', '.join(EVIDENCE)}", own, 31_000),
+        (TESTS, own, 31_000),
         ("imports from the core into a plug-in", into, 0),
         ("longest chain of imports", longest_chain(trees), 16),
         ("modules outside its folder that name a runtime", len(strangers(trees)), 0),
         ("class names that mean two things", len(twice), 0),
     ]
-    print("| | here | at most |\n|---|--:|--:|")
-    for name, number, most in rows:
-        print(f"| {name} | {number:,} | {'' if most is None else f'{most:,}'} |")
+    print("| | here | at most | plan |\n|---|--:|--:|--:|")
+    limits = {name: REACHED.get(name, plan) for name, _, plan in rows}
+    for name, number, plan in rows:
+        print(f"| {name} | {number:,} | {limits[name]:,} | {plan:,} |")
     if twice:
         print(f"\nThese class names stand in two modules: {', '.join(twice)}.")
-    return int(any(most is not None and number > most for _, number, most in rows))
+    return int(any(number > limits[name] for name, number, _ in rows))
 
 
 if __name__ == "__main__":
