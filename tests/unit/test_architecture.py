@@ -200,6 +200,15 @@ def test_the_core_names_no_plug_in(module):
     assert [text for text in held if "harness.plugins." in str(text)] == []
 
 
+def test_the_page_on_architecture_lists_every_plug_in():
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = page.partition("| Plug-in | What it adds |")[2].partition("\n\n")[0]
+    names = re.findall(r"^\| (.*?) \|", rows, re.MULTILINE)
+    listed = re.findall(r"`(\w+)`", "".join(names))
+    folders = (PACKAGE / "plugins").glob("*/__init__.py")
+    assert set(listed) == {path.parent.name for path in folders}
+
+
 def test_imports_form_no_circle_and_chains_of_sixteen_modules_at_most():
     below = {name: set(own_imports(top_of(read(name)))) - {name} for name in MODULES}
     # Who reads the last module of a chain may have to read all of them.
