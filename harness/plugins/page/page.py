@@ -35,7 +35,7 @@ from harness.plugins.page.overview import (
 )
 from harness.plugins.page.section import Section
 from harness.plugins.page.subject import SubjectSection, subjects
-from harness.plugins.page.table import HtmlTable
+from harness.plugins.page.table import HtmlTable, to_json
 from harness.report.run_facts import BAD, RunFacts, Since
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def html_of(
     values = [value for part in sections for value in vars(part).values()]
     shown = (*tables, *_are(values, HtmlTable))
     data = {
-        "tables": {table.id: table.to_json() for table in shown},
+        "tables": {table.id: to_json(table) for table in shown},
         "charts": {chart.id: vars(chart) for chart in _are(values, Chart)},
     }
     text = json.dumps(all_written(data), allow_nan=False, separators=(",", ":"))

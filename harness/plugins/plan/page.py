@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 
 from harness.core.rounding import FLOAT
 from harness.core.runtime import runtime
-from harness.core.text import count, in_bytes, in_seconds
+from harness.core.text import count, in_bytes, in_seconds, share
 from harness.plugins.page.charts import LAYOUT, PALETTE, Chart, limit_line, plain
 from harness.plugins.page.page import html_of
 from harness.plugins.page.section import Section
-from harness.plugins.page.table import Column, HtmlTable, share
+from harness.plugins.page.table import Column, HtmlTable
 from harness.plugins.plan.text import (
     ALONE,
     FED_BACK,
