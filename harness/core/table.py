@@ -77,7 +77,7 @@ def _passes(outcome: str) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class ReportTable:
     """Columns of equal length, left to right.
 
     Attributes:

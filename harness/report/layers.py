@@ -11,7 +11,7 @@ from typing import Any
 from harness.core.outcome import Outcome
 from harness.core.plugins import answers, sentences
 from harness.core.record import ISOLATED, LAYERS, CaseRecord
-from harness.core.table import Column, Table
+from harness.core.table import Column, ReportTable
 from harness.core.text import (
     FLOORS,
     Line,
@@ -80,7 +80,7 @@ def layer_lines(
     marks = [judged.verdict.outcome.value for judged in ordered]
     bars = ["▪" * _height(judged.floors, top) for judged in ordered]
     places = [place_cell(judged) for judged in ordered]
-    yield from Table(
+    yield from ReportTable(
         columns=(
             *error_columns([(record, judged) for judged in ordered]),
             Column("", marks, "mark"),
@@ -224,7 +224,7 @@ def module_lines(
     yield Line(text=f"  floors: {FLOORS}", tone="quiet")
     shown = list(_branch(whole, 0, depth))
     modules = [module for module, _ in shown]
-    yield from Table(
+    yield from ReportTable(
         columns=(
             Column("floors", [one.floors for one in modules], "number"),
             Column(

@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.core.outcome import Outcome
 from harness.core.shown import written
-from harness.core.table import Column, Table
+from harness.core.table import Column, ReportTable
 from harness.core.text import Line, one_line, screen
 
 _MARKS = re.compile(
@@ -18,7 +18,7 @@ _MARKS = re.compile(
 """What Markdown, or a page that shows it, may take for more than text."""
 
 
-def table_of(table: Table) -> str:
+def table_of(table: ReportTable) -> str:
     """Return a table in Markdown, without its column of marks."""
     columns = [column for column in table.columns if column.kind != "mark"]
     cells = zip(*(map(partial(_cell, one), one.cells) for one in columns), strict=True)

@@ -10,7 +10,7 @@ from itertools import zip_longest
 from harness.core.outcome import Outcome
 from harness.core.plugins import Added, added, sentences
 from harness.core.record import CaseRecord, Key, coverage_share, left_out
-from harness.core.table import Column, Table
+from harness.core.table import Column, ReportTable
 from harness.core.text import (
     INDENT,
     WIDTH,
@@ -205,7 +205,7 @@ def _tally(facts: RunFacts) -> Iterator[Line]:
             Column("", [cut(worst.row.place, _PLACE) for _, worst in found]),
             Column("", [worst.verdict.reason for _, worst in found]),
         )
-        yield from Table(columns=columns).lines(indent="   ")
+        yield from ReportTable(columns=columns).lines(indent="   ")
 
 
 def _coverage(facts: RunFacts) -> Iterator[Line]:

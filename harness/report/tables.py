@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from harness.core.record import ISOLATED, OUTPUTS, CaseRecord, Row, coverage_share
-from harness.core.table import Column, Table
+from harness.core.table import Column, ReportTable
 from harness.core.text import FLOORS, operator
 from harness.judge.case import CaseVerdict
 from harness.judge.value import JudgedRow, max_floors, own_times
@@ -16,7 +16,7 @@ _ALWAYS = ("atol", "floors", "sqnr_db")
 """Bounds with a column in every listing; atol's column is the largest error."""
 
 
-def cases_table(facts: RunFacts) -> Table:
+def cases_table(facts: RunFacts) -> ReportTable:
     """Return a row for each case, with the outcomes of its checks."""
     records = facts.requested
     checks = [facts.checks[record.key] for record in records]
@@ -27,7 +27,7 @@ def cases_table(facts: RunFacts) -> Table:
     worst = [max(some, key=lambda check: check.usage) for some in checks]
     floors = [max_floors(one.rows) if one else None for one in late]
     nodes = [record.node for record in records]
-    return Table(
+    return ReportTable(
         id="cases-table",
         caption="Every case and the outcomes of its checks",
         unit="case",
@@ -62,7 +62,13 @@ def cases_table(facts: RunFacts) -> Table:
                 "place",
                 minor=True,
             ),
-            Column("floors", floors, "number", f"of the worst output, {FLOORS}"),
+            Column(
+                "floors",
+                floors,
+                "number",
+                f"of the worst output, {FLOORS}",
+                minor=True,
+            ),
             Column(
                 "SQNR dB",
                 [least_sqnr(one) for one in late],
@@ -77,7 +83,11 @@ def cases_table(facts: RunFacts) -> Table:
                 "computing operators that were compared",
                 minor=True,
             ),
-            *([Column("node", nodes, hint="of the cluster")] if any(nodes) else ()),
+            *(
+                [Column("node", nodes, hint="of the cluster", minor=True)]
+                if any(nodes)
+                else ()
+            ),
         ),
         sort="of limit",
     )

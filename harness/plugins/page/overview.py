@@ -206,7 +206,6 @@ def environment(facts: RunFacts) -> Iterator[EnvironmentSection]:
 def _environment(
     facts: RunFacts, about: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:
-    yield from _tested(facts)
     if facts.about.get("tier"):
         yield "tier", str(facts.about["tier"])
     if facts.about.get("changes"):

@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from harness.core.table import Column
-from harness.core.table import Table as HtmlTable
+from harness.core.table import ReportTable as HtmlTable
 
 __all__ = ["Column", "HtmlTable", "short", "to_json"]
 

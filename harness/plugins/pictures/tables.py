@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from harness.core.end_to_end import PAIRS
 from harness.core.record import CaseRecord, Key
-from harness.core.table import Column, Table
+from harness.core.table import Column, ReportTable
 from harness.plugins.pictures.distribution import Conclusion, results_of, worse_text
 from harness.plugins.pictures.worst import pictures_of, worst_drawing
 from harness.report.markdown import table_of, word
@@ -45,7 +45,7 @@ def pictures_table(
     records: Sequence[CaseRecord],
     ident: str = "",
     of: str = "",
-) -> Table | None:
+) -> ReportTable | None:
     """Return a table of the error of each case's worst picture, and of its causes."""
     found = [(one, pictures) for one in records if (pictures := pictures_of(one))]
     if not found:
@@ -54,7 +54,7 @@ def pictures_table(
     about: list[Mapping[str, Any]] = [record.pipeline or {} for record, _ in found]
     firsts = [check.first if (check := facts.both(r)[0]) else None for r, _ in found]
     worst = "of the worst picture"
-    return Table(
+    return ReportTable(
         id=ident,
         caption=f"Pictures of {of}: how far off, and what causes it",
         unit="case",
@@ -99,7 +99,7 @@ def pictures_table(
 
 def claims_table(
     names: Mapping[Key, str], records: Sequence[CaseRecord], ident: str, of: str
-) -> Table | None:
+) -> ReportTable | None:
     """Return a table of each claim about the pairs of each case, as it was tested."""
     found = [
         (names[record.key], worse_text(pairs, metric, one.claim), one)
@@ -112,7 +112,7 @@ def claims_table(
         return None
     found.sort(key=lambda row: _CLEAREST.index(row[-1].verdict))
     tried = [one for *_, one in found]
-    return Table(
+    return ReportTable(
         id=ident,
         caption=f"Pairs of {of}: each claim about all pictures, and what was found",
         unit="claim",

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from harness.core.end_to_end import IMAGE, PAIRS, app_causes, app_settings
 from harness.core.outcome import CheckFinding, Outcome, Precedence
 from harness.core.record import CaseRecord, Row
-from harness.core.table import Column, Table
+from harness.core.table import Column, ReportTable
 from harness.core.text import Line, in_floors, wrapped
 from harness.measure.attribution import Attribution
 from harness.measure.metrics import METRIC
@@ -120,7 +120,7 @@ def pipeline_lines(record: CaseRecord) -> Iterator[Line]:
         yield Line(text=f"  {setting.words}; {share}", tone="bad")
     yield from _parts(record)
     pictures = [row for row in record.rows if row.what == IMAGE]
-    yield from Table(
+    yield from ReportTable(
         columns=(
             Column("", [row.probe for row in pictures]),
             Column("", [*map(picture_errors, pictures)]),
@@ -145,7 +145,7 @@ def _parts(record: CaseRecord) -> Iterator[Line]:
         tone="quiet",
     )
     parts = found.parts.values()
-    yield from Table(
+    yield from ReportTable(
         columns=(
             Column("", [*(f"{p.share:.1%}" for p in parts), share], "number"),
             Column("", [*found.parts, "interaction"]),
