@@ -11,20 +11,11 @@ from typing import Any, ClassVar
 from harness.core.text import count
 from harness.plugins.page.failures import FailedCase
 from harness.plugins.page.section import Section
-from harness.plugins.page.table import Column, HtmlTable
-from harness.report.run_facts import BAD, GOOD, RunFacts, Since
+from harness.report.run_facts import BAD, GOOD, RunFacts
 from harness.report.summary import agreement, shard_notes
 from harness.report.tables import cases_table
 
 _MEBI = 2**20
-_COUNTS = {
-    "worse": "is worse than in",
-    "gone": "is gone, and was in",
-    "inconclusive": "may be worse than in",
-    "incomparable": "cannot be compared with",
-}
-"""Change since a baseline to the words of a reason."""
-
 _VERDICTS = {
     0: (GOOD, "Ship"),
     1: (BAD, "Do not ship"),
@@ -115,25 +106,9 @@ def _reasons(facts: RunFacts, failures: Sequence[FailedCase]) -> Iterator[HeadRe
         also = f" {count(others, 'other case')} too." if others else ""
         yield HeadReason(case=one.found.case, words=one.words + also, target=one.id)
     named = {one.found.case for one in failures}
-    if since := facts.since:
-        caused: dict[str, list[str]] = {}
-        for change in since.changes:
-            for cause in change.causes if change.blocks else ():
-                caused.setdefault(cause, []).append(change.name)
-        for cause, names in caused.items():
-            words = (
-                f"Since the baseline {since.before}, {cause}, so "
-                f"{count(len(names), 'result')} cannot be compared with it. If that is "
-                "meant, `parity baseline accept` makes this run the baseline."
-            )
-            yield HeadReason(words=words, target="since")
-        for change in since.changes:
-            if change.causes:
-                continue
-            if change.blocks and change.name.rpartition("/")[0] not in named:
-                how = _COUNTS.get(change.change, f"is {change.change} beside")
-                words = f"{how} the baseline {since.before}: {change.words}."
-                yield HeadReason(case=change.name, words=words, target="since")
+    for name, words in facts.since.reasons if facts.since else ():
+        if name.rpartition("/")[0] not in named:
+            yield HeadReason(case=name, words=words, target="since")
     for complaint in facts.stale:
         yield HeadReason(words=complaint)
 
@@ -159,23 +134,6 @@ def _tested(facts: RunFacts) -> Iterator[tuple[str, str]]:
     yield (
         "baseline",
         facts.since.before if facts.since else "none: parity gate compares with one",
-    )
-
-
-def since_table(since: Since | None) -> HtmlTable | None:
-    """Return every change since the baseline; None where nothing changed."""
-    changes = since.changes if since else []
-    if since is None or not changes:
-        return None
-    return HtmlTable(
-        id="since-table",
-        caption=f"What is not as it was in {since.before}, the worst first",
-        columns=(
-            Column("change", [str(one.change) for one in changes]),
-            Column("of", [one.name for one in changes]),
-            Column("how", [one.words for one in changes]),
-        ),
-        unit="change",
     )
 
 
