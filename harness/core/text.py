@@ -247,6 +247,38 @@ def in_bytes(value: int) -> str:
     return f"{value / 2**20:,.1f} MB" if large else f"{value / 2**10:,.0f} KB"
 
 
+_TENTH, _TEN, _THOUSAND = 0.1, 10, 1000
+_LARGE = {"": 1.0, " thousand": 1e3, " million": 1e6}
+
+
+def share(usage: float) -> str:
+    """Return the used share of a limit; a factor beyond it has another form.
+
+    >>> share(0.824), share(1.07), share(61.7), share(458_409.0), share(1.3e11)
+    ('82 %', '1.07 ×', '61.7 ×', '458 thousand ×', '1.3e+11 ×')
+    """
+    if math.isinf(usage):
+        return "∞ ×"
+    if usage <= 1:
+        return f"{100 * usage:.{0 if usage >= _TENTH else 1}f} %"
+    for words, size in _LARGE.items():
+        if usage < size * _THOUSAND:
+            digits = f"{usage / size:.2f}" if usage < _TEN else f"{usage / size:.3g}"
+            return f"{digits}{words} ×"
+    return f"{usage:.3g} ×"
+
+
+def of_limit(usage: float) -> str:
+    """Return a share of a limit as a phrase.
+
+    >>> of_limit(0.824), of_limit(61.7)
+    ('82 % of its limit', '61.7 × its limit')
+    """
+    if math.isinf(usage):
+        return "beyond any limit"
+    return f"{share(usage)} {'of ' if usage <= 1 else ''}its limit"
+
+
 _LONG_S = 100.0
 """Seconds from which a duration is told in minutes."""
 

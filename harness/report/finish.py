@@ -23,9 +23,8 @@ from harness.engine.run import Asked, asked_of, files_of, path_of
 from harness.engine.run_folder import SUMMARY, RunFolder
 from harness.judge.case import CaseVerdict
 from harness.judge.run import complaints, exit_code
-from harness.report.markdown import markdown
 from harness.report.run_facts import RunFacts
-from harness.report.summary import summary
+from harness.report.summary import markdown, summary
 from harness.suite.judge import Judge
 from harness.suite.suite import Suite
 

@@ -10,28 +10,23 @@ from typing import Any
 
 from harness.core.outcome import Outcome
 from harness.core.plugins import answers, sentences
-from harness.core.record import ISOLATED, LAYERS, OUTPUTS, CaseRecord
+from harness.core.record import ISOLATED, LAYERS, CaseRecord
+from harness.core.table import Column, ReportTable
 from harness.core.text import (
     FLOORS,
-    WIDTH,
     Line,
     count,
-    cut,
     in_floors,
-    number_of_floors,
     operator,
     wrapped,
 )
 from harness.judge.case import CaseVerdict
 from harness.judge.reference import has_pytorch
 from harness.judge.value import JudgedRow, floors_of
-from harness.measure.metrics import TUNED, Metric
+from harness.report.tables import error_columns, place_cell, worst_rows
 
 _PLOT = " ▁▂▃▄▅▆▇█"
 _CURVE = 72
-_ALWAYS = ("atol", "floors", "sqnr_db")
-"""Bounds with a column in every listing; atol's column is the largest error."""
-
 _LEAST_TOP = 16.0
 """Error in floors at the top of the plot, unless an error is larger."""
 _COLOURS = ((0.5, "#b7e1c0"), (1.0, "#ffe08a"), (math.inf, "#f2a29b"))
@@ -82,74 +77,24 @@ def layer_lines(
     about = (*_stored(record), *sentences("notes", record))
     for text in (*own, *about):
         yield from wrapped(text, indent="  ", tone="quiet")
-    local = {
-        row.probe: number_of_floors(row.comparison.floor_multiple)
-        for row in record.rows
-        if row.what == ISOLATED and row.comparison.floor_multiple is not None
-    }
-    more = further_metrics(ordered)
-    # Only a case with PyTorch has noise floors.
-    has_floors = has_pytorch(record)
-    head = f"{'floors':>9} " if has_floors else ""
-    head += f"{'local':>9} " if local else ""
-    head += f"{'max abs':>9} {'SQNR dB':>8} "
-    head += "".join(f"{metric.title:>9} " for metric in more)
-    yield Line(text=f"{head}  where", tone="quiet")
-    for judged in ordered:
-        floors = judged.row.comparison.floor_multiple
-        shown = f"{'-' if floors is None else number_of_floors(floors):>9} "
-        shown = shown if has_floors else ""
-        shown += f"{local.get(judged.row.probe, '-'):>9} " if local else ""
-        yield _line(judged, top, shown, more)
+    marks = [judged.verdict.outcome.value for judged in ordered]
+    bars = ["▪" * _height(judged.floors, top) for judged in ordered]
+    places = [place_cell(judged) for judged in ordered]
+    yield from ReportTable(
+        columns=(
+            *error_columns([(record, judged) for judged in ordered]),
+            Column("", marks, "mark"),
+            Column("", bars),
+            Column("where", places, "place"),
+        ),
+        tones=["" if judged.verdict.passed else "bad" for judged in ordered],
+    ).lines()
 
 
 def samples_of(verdicts: Sequence[CaseVerdict]) -> tuple[str, ...]:
     """Return every sample that was compared, in order."""
     return tuple(
         dict.fromkeys(j.row.sample for verdict in verdicts for j in verdict.rows)
-    )
-
-
-def worst_rows(verdicts: Sequence[CaseVerdict], sample: str = "") -> list[JudgedRow]:
-    """Return each value's row of one sample, in order of execution.
-
-    If no sample is named, it is the worst row of all samples.
-    """
-    worst: dict[tuple[str, str], JudgedRow] = {}
-    for verdict in verdicts:
-        for judged in verdict.rows:
-            row = judged.row
-            if sample and row.sample != sample:
-                continue
-            kept = worst.get((row.what, row.probe))
-            if kept is None or judged.verdict.usage > kept.verdict.usage:
-                worst[row.what, row.probe] = judged
-    # An output's position counts outputs; a layer's counts the whole program.
-    return sorted(worst.values(), key=lambda j: (j.row.what == OUTPUTS, j.row.position))
-
-
-def further_metrics(rows: Sequence[JudgedRow]) -> list[Metric]:
-    """Return the metrics that a tolerance bounds, without those that have a column."""
-    return [
-        metric
-        for metric in TUNED
-        if metric.name not in _ALWAYS
-        and any(judged.verdict.tolerance.limit(metric) is not None for judged in rows)
-    ]
-
-
-def _line(judged: JudgedRow, top: float, floors: str, more: Sequence[Metric]) -> Line:
-    c, row = judged.row.comparison, judged.row
-    other = judged.another
-    mark = "≠" if other else " " if judged.verdict.passed else "✗"
-    bar = "▪" * _height(judged.floors, top)
-    head = f"{floors}{c.max_abs:>9.2e} {c.sqnr_db:>8.1f} "
-    head += "".join(f"{metric.of(c):>9.2e} " for metric in more)
-    head += f"{mark} {bar:<8} "
-    op = operator(row.op) + (f", {other}" if other else "")
-    place = cut(row.place, WIDTH - len(head) - len(op) - 2)
-    return Line(
-        text=f"{head}{place}  {op}", tone="" if judged.verdict.passed else "bad"
     )
 
 
@@ -277,21 +222,31 @@ def module_lines(
         text=f"{record.case}: {values} by module, {whole.out:,} out of tolerance"
     )
     yield Line(text=f"  floors: {FLOORS}", tone="quiet")
-    head = f"{'floors':>10} {'local':>10} {'out':>5} {'values':>6}   module"
-    yield Line(text=head, tone="quiet")
-    yield from _branch(whole, 0, depth)
+    shown = list(_branch(whole, 0, depth))
+    modules = [module for module, _ in shown]
+    yield from ReportTable(
+        columns=(
+            Column("floors", [one.floors for one in modules], "number"),
+            Column(
+                "local",
+                [None if math.isnan(one.local) else one.local for one in modules],
+                "number",
+            ),
+            Column("out", [one.out for one in modules], "number"),
+            Column("values", [one.values for one in modules], "number"),
+            Column("module", [place for _, place in shown], "place"),
+        ),
+        tones=["bad" if one.out else "" for one in modules],
+    ).lines()
 
 
-def _branch(module: Module, level: int, depth: int) -> Iterator[Line]:
+def _branch(
+    module: Module, level: int, depth: int
+) -> Iterator[tuple[Module, tuple[str, str]]]:
+    """Yield the modules to show, each with its name and the operator of a leaf."""
     if level:
-        local = "-" if math.isnan(module.local) else number_of_floors(module.local)
         name = f"{'  ' * (level - 1)}{module.name}"
-        leaf = "" if module.parts else f"  {module.worst}"
-        text = f"{number_of_floors(module.floors):>10} {local:>10} {module.out:>5} "
-        yield Line(
-            text=f"{text}{module.values:>6}   {name}{leaf}",
-            tone="bad" if module.out else "",
-        )
+        yield module, (name, "" if module.parts else module.worst)
     if level < depth or module.out:
         for part in module.parts.values():
             if level < depth or part.out:

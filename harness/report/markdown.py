@@ -1,54 +1,38 @@
-"""A run's findings as Markdown, for a pull request or a CI's step summary."""
+"""Texts, tables and screens as Markdown, for a pull request or a CI's step summary."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
 
-from harness.core.plugins import sentences
-from harness.core.record import CaseRecord, coverage_share
+from harness.core.outcome import Outcome
 from harness.core.shown import written
-from harness.core.text import Line, in_floors, one_line, screen
-from harness.judge.case import CaseVerdict
-from harness.judge.value import max_floors
-from harness.report.run_facts import RunFacts, least_sqnr
+from harness.core.table import Column, ReportTable
+from harness.core.text import Line, one_line, screen
 
-_COMPONENTS = """\
-| case | layers | outputs | worst output | SQNR dB | coverage |
-|---|---|---|--:|--:|--:|"""
 _MARKS = re.compile(
     r"[`*<>\[\]|\\~&#$!]|(?<!\w)@(?=\w)|://|www\.|(?<!\w)_|_(?!\w)", re.IGNORECASE
 )
 """What Markdown, or a page that shows it, may take for more than text."""
 
 
-def markdown(facts: RunFacts, lines: Sequence[Line]) -> str:
-    """Return a run's summary, `lines`, and a table with a row for each case."""
-    parts = [f"## Parity {word(facts.run)}\n\n{block(lines)}\n"]
-    components = [one for one in facts.requested if not facts.is_pipeline(one)]
-    if components:
-        rows = (_component(facts, record) for record in components)
-        parts.append("\n".join((_COMPONENTS, *rows)) + "\n")
-    parts += sentences("tables", facts)
-    return "\n".join(parts)
+def table_of(table: ReportTable) -> str:
+    """Return a table in Markdown, without its column of marks."""
+    columns = [column for column in table.columns if column.kind != "mark"]
+    cells = zip(*(map(partial(_cell, one), one.cells) for one in columns), strict=True)
+    heads = [cell(one.title) for one in columns]
+    ends = ["--:" if one.is_numeric else "---" for one in columns]
+    return "".join(f"| {' | '.join(row)} |\n" for row in (heads, ends, *cells))
 
 
-def _component(facts: RunFacts, record: CaseRecord) -> str:
-    layers, outputs = facts.both(record)
-    worst, sqnr = max_floors(outputs.rows if outputs else ()), least_sqnr(outputs)
-    return row_of(
-        cell(facts.names[record.key]),
-        outcome_of(layers),
-        outcome_of(outputs),
-        "" if worst is None else in_floors(worst),
-        "" if sqnr is None else f"{sqnr:.1f}",
-        f"{coverage_share(record):.1%}" if record.coverage else "",
-    )
-
-
-def row_of(*cells: str) -> str:
-    """Return a row of a table."""
-    return f"| {' | '.join(cells)} |"
+def _cell(column: Column, value: Any) -> str:  # noqa: ANN401  # what a column holds
+    if column.kind == "outcome":
+        return value if not value or Outcome(value).passed else f"**{value}**"
+    if column.kind == "place":
+        value = value[:1]
+    return "" if value is None else cell(column.text(value))
 
 
 def word(text: str) -> str:
@@ -107,10 +91,3 @@ def _ticks(text: str, least: int) -> str:
     """Return more backticks than stand together in a text."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     return "`" * max(least, longest + 1)
-
-
-def outcome_of(verdict: CaseVerdict | None) -> str:
-    """Return the cell of a check's outcome; empty where it was not judged."""
-    if verdict is None:
-        return ""
-    return verdict.outcome.value if verdict.outcome.passed else f"**{verdict.outcome}**"

@@ -6,12 +6,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from harness.core.end_to_end import IMAGE, LATENTS, MIXED, WHATS
 from harness.core.outcome import Outcome
 from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Key, labels
 from harness.core.settings import NextSteps
+from harness.core.table import ReportTable
 from harness.core.text import Line, count
 from harness.judge.case import CaseVerdict, skipped
 
@@ -26,50 +27,29 @@ GOOD, BAD, QUIET = "good", "bad", "quiet"
 """States of a case: it agrees, does not agree, or was skipped."""
 
 
-class BaselineChange(Protocol):
-    """A difference of a run from another one, as the page shows it."""
-
-    @property
-    def name(self) -> str:
-        """The case and its check or measurement, or the case alone."""
-
-    @property
-    def change(self) -> str:
-        """The kind of change, in one word."""
-
-    @property
-    def words(self) -> str:
-        """A phrase with numbers about the change."""
-
-    @property
-    def blocks(self) -> bool:
-        """Whether it counts against the run."""
-
-    @property
-    def causes(self) -> tuple[str, ...]:
-        """What else changed in the case, so that it cannot be compared."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Since:
     """How a run differs from its baseline.
 
     Attributes:
         before: Id of the baseline's run.
-        changes: What is not as it was, the worst first.
         tells: Whether any check could be compared.
         worse: Whether a difference counts against the run.
         lines: The differences and `conditions`, for a screen.
         conditions: Totals, and what else differed: versions, files, the machine.
+        reasons: Sentences about differences that count against the run. Each has the
+            name of the result that it begins with; empty for a cause of several.
+        table: Every difference, the worst first; None where nothing changed.
 
     """
 
     before: str
-    changes: Sequence[BaselineChange]
     tells: bool
     worse: bool
     lines: Sequence[Line]
     conditions: Sequence[Line]
+    reasons: Sequence[tuple[str, str]]
+    table: ReportTable | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import zip_longest
 
 from harness.core.outcome import Outcome
 from harness.core.plugins import Added, added, sentences
-from harness.core.record import CaseRecord, coverage_share, left_out
+from harness.core.record import CaseRecord, Key, coverage_share, left_out
+from harness.core.table import Column, ReportTable
 from harness.core.text import (
     INDENT,
     WIDTH,
@@ -19,16 +21,22 @@ from harness.core.text import (
     joined,
     wrapped,
 )
+from harness.judge.reference import has_pytorch
 from harness.judge.unread import unread_message
 from harness.recipes.stand_ins import SCHEDULER
 from harness.report.divergence import Divergence, divergences
-from harness.report.run_facts import BAD, RunFacts
+from harness.report.markdown import block, table_of, word
+from harness.report.run_facts import BAD, GOOD, RunFacts
+from harness.report.tables import cases_table
 
 CLOSEST = 3
 """Number of cases near their limit that a summary names."""
 
 DETAILED = 5
 """Number of failures that a summary explains; each further failure has one line."""
+
+_PLACE = 40
+"""Most columns of the place of a case that is near its limit."""
 
 
 def summary(facts: RunFacts, *, report: str = "") -> Iterator[Line]:
@@ -42,25 +50,29 @@ def summary(facts: RunFacts, *, report: str = "") -> Iterator[Line]:
     for complaint in facts.stale:
         yield from wrapped(f"✗ {complaint}", indent=" ", tone="bad")
     yield from _tally(facts)
-    if known := [facts.names[r.key] for r in facts.requested if facts.by_gap(r)]:
-        text = f"{len(known):,} of them only by a known gap: {few(known)}"
-        yield from wrapped(text, indent=" ", tone="quiet")
-    for reason, cases in facts.skips().items():
-        text = f"{count(cases, 'case')} skipped: {reason}"
-        yield from wrapped(text, indent=" ", tone="bad")
     yield from _coverage(facts)
-    yield from _beside(facts)
+    for text in beside(facts, facts.compared, facts.names):
+        yield from wrapped(text, indent=" ", tone="quiet")
     if ran := list(facts.ran()):
         yield from wrapped(f"ran {'; '.join(ran)}", indent=" ", tone="quiet")
     for text in (*node_notes(facts), *shard_notes(facts)):
         yield from wrapped(text, indent=" ", tone="quiet")
-    for note in sentences("remarks", facts.compared, facts.names):
-        yield from wrapped(note, indent=" ", tone="quiet")
     yield from _ends(facts, failures[0] if failures else None, report)
 
 
-def _beside(facts: RunFacts) -> Iterator[Line]:
-    """Yield what stands beside verdicts; similar cases share a line."""
+def markdown(facts: RunFacts, lines: Sequence[Line]) -> str:
+    """Return a run's summary, `lines`, in Markdown, and its tables."""
+    parts = [f"## Parity {word(facts.run)}\n\n{block(lines)}\n"]
+    if facts.requested:
+        parts.append(table_of(cases_table(facts)))
+    parts += sentences("tables", facts)
+    return "\n".join(parts)
+
+
+def beside(
+    facts: RunFacts, records: Sequence[CaseRecord], names: Mapping[Key, str]
+) -> Iterator[str]:
+    """Yield what stands beside verdicts; similar cases share a sentence."""
 
     def padding(record: CaseRecord) -> Iterator[str]:
         checks = facts.checks[record.key]
@@ -74,11 +86,12 @@ def _beside(facts: RunFacts) -> Iterator[Line]:
     kinds = [partial(said, one=one) for one in added("beside")]
     for tell in (*kinds, padding):
         alike: dict[str, list[str]] = {}
-        for record in facts.compared:
+        for record in records:
             if text := "; ".join(filter(None, dict.fromkeys(tell(record)))):
-                alike.setdefault(text, []).append(facts.names[record.key])
+                alike.setdefault(text, []).append(names[record.key])
         for text, cases in alike.items():
-            yield from wrapped(f"{few(cases)}: {text}", indent=" ", tone="quiet")
+            yield f"{few(cases)}: {text}"
+    yield from sentences("remarks", records, names)
 
 
 def _ends(facts: RunFacts, failure: Divergence | None, report: str) -> Iterator[Line]:
@@ -153,12 +166,29 @@ def _failure(failure: Divergence) -> Iterator[Line]:
         yield Line(text=f"{INDENT}{failure.source}", tone="quiet")
 
 
-def _tally(facts: RunFacts) -> Iterator[Line]:
+def agreement(facts: RunFacts) -> Iterator[str]:
+    """Yield how many cases agree, how many of them by a known gap, and the skips."""
     total = len(facts.compared)
     if not total:
-        yield Line(text=" nothing was compared", tone="bad")
-        return
-    bad = sum(facts.state(record) == BAD for record in facts.compared)
+        yield "Nothing was compared."
+    else:
+        good = sum(facts.state(record) == GOOD for record in facts.compared)
+        agree = "agrees" if total == 1 else "agree"
+        by_pytorch = any(map(has_pytorch, facts.compared))
+        whom = "PyTorch" if by_pytorch else "the ONNX file that is its reference"
+        found = f"{good:,} of {count(total, 'case')} {agree} with {whom}"
+        yield f"{found}{stand_in_words(facts.compared)}."
+    if known := [facts.names[r.key] for r in facts.requested if facts.by_gap(r)]:
+        yield f"{len(known):,} of them only by a known gap: {few(known)}."
+    for reason, cases in facts.skips().items():
+        yield f"{count(cases, 'case')} skipped: {reason.rstrip('.')}."
+
+
+def _tally(facts: RunFacts) -> Iterator[Line]:
+    states = {facts.state(record) for record in facts.requested} or {BAD}
+    tones = [BAD if BAD in states or GOOD not in states else GOOD]
+    for text, tone in zip_longest(agreement(facts), tones, fillvalue="quiet"):
+        yield from wrapped(text, indent=" ", tone=tone)
     near = sorted(
         (
             max(checks, key=lambda check: check.usage)
@@ -167,21 +197,15 @@ def _tally(facts: RunFacts) -> Iterator[Line]:
         ),
         key=lambda verdict: -verdict.usage,
     )[:CLOSEST]
-    agree = "agrees" if total == 1 else "agree"
-    yield from wrapped(
-        f"{total - bad:,} of {count(total, 'case')} {agree}"
-        f"{stand_in_words(facts.compared)}."
-        f"{' Closest to their limit:' if near else ''}",
-        indent=" ",
-        tone="bad" if bad else "good",
-    )
-    width = max((len(facts.names[verdict.key]) for verdict in near), default=0)
-    for verdict in near:
-        if verdict.worst is not None:
-            row, reason = verdict.worst.row, verdict.worst.verdict.reason
-            lead = f"   {facts.names[verdict.key]:<{width}}  "
-            place = cut(row.place, max(12, WIDTH - len(lead) - len(reason) - 2))
-            yield Line(text=f"{place}  {reason}", lead=lead)
+    found = [(facts.names[one.key], one.worst) for one in near if one.worst]
+    if found:
+        yield Line(text=" Closest to their limit:")
+        columns = (
+            Column("", [name for name, _ in found]),
+            Column("", [cut(worst.row.place, _PLACE) for _, worst in found]),
+            Column("", [worst.verdict.reason for _, worst in found]),
+        )
+        yield from ReportTable(columns=columns).lines(indent="   ")
 
 
 def _coverage(facts: RunFacts) -> Iterator[Line]:

@@ -105,7 +105,7 @@ def test_a_missing_runtime_is_skipped_with_its_reason(project):
 
 @pytest.mark.usefixtures("without_mnn")
 def test_a_run_in_which_everything_is_skipped_is_2(project):
-    project.pytest("--parity-backend=mnn").check(2, "nothing was compared")
+    project.pytest("--parity-backend=mnn").check(2, "Nothing was compared")
 
 
 @pytest.mark.usefixtures("without_mnn")

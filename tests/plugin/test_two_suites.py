@@ -32,7 +32,7 @@ def test_each_case_is_judged_by_its_own_suite(quick):
 
     ended.check(1, "2 failed, 2 passed")
     assert ended.parity[0].startswith(f" ✗ tight:{CASE}")
-    assert ended.has(" 1 of 2 cases agree (weights drawn at random). ")
+    assert ended.has(" 1 of 2 cases agree with PyTorch (weights drawn at random).")
     assert ended.has(f"parity show {quick.reports[0].parent.name} tight:{CASE}")
     quick.parity("show", "last", f"tight:{CASE}").check(1)
 

@@ -5,6 +5,7 @@ from datetime import date
 from harness.core.record import LAYERS, OUTPUTS
 from harness.judge.case import judge_case
 from harness.judge.policy import Policy
+from harness.plugins.page.table import to_json
 from harness.report.run_facts import RunFacts
 
 TOLERANCES = """
@@ -67,7 +68,7 @@ def found_in(
 
 def cells(table, title):
     """The cells of one column of a table, as the page's script reads them."""
-    told = table.to_json()
+    told = to_json(table)
     at = [column["title"] for column in told["columns"]].index(title)
     words = told["columns"][at]["words"]
     return [words[row[at]] if words else row[at] for row in told["rows"]]

@@ -3,9 +3,13 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from harness.core.outcome import Outcome
-from harness.core.record import ISOLATED
+from harness.core.record import ISOLATED, OUTPUTS
 from harness.judge.known_gaps import Gap
+from harness.measure.compare import compare
+from harness.report.explained import Explained, measured_by
 from tests.unit.found import found_in
 from tests.unit.reports import CASE, chain, output, record, row
 
@@ -31,13 +35,56 @@ def failed(case=CASE, message="it died", log="", outcome="crashed"):
     return record(case=case, failure=failure, coverage=None)
 
 
+def alone(rows, *floors):
+    """The local error of each value's operator, on the reference's own inputs."""
+    return [
+        replace(each, what=ISOLATED, comparison=row(each.probe, own).comparison)
+        for each, own in zip(rows, floors, strict=True)
+    ]
+
+
 def _isolated():
     rows = chain(1, 40, 90)
-    own = [
-        replace(each, what=ISOLATED, comparison=row(each.probe, floors).comparison)
-        for each, floors in zip(rows, (1, 40, 80), strict=True)
-    ]
+    return record(*rows, *alone(rows, 1, 40, 80), output(2), ran=RAN)
+
+
+def _between():
+    first, second = chain(1, 40)
+    second = replace(second, op="Linear", between=True)
+    return record(first, second, replace(second, what=ISOLATED), output(2), ran=RAN)
+
+
+def _nan():
+    rows = list(chain(1, 2))
+    expected = np.linspace(-1.0, 1.0, 16, dtype=np.float32).reshape(2, 8)
+    actual = expected.copy()
+    actual[1, 3] = np.nan
+    broken = compare(expected=expected, actual=actual, floor_rms=1e-3)
+    rows[1] = replace(rows[1], comparison=broken)
+    own = [alone(rows[:1], 1)[0], replace(rows[1], what=ISOLATED)]
     return record(*rows, *own, output(2), ran=RAN)
+
+
+def _batch_item():
+    expected = np.ones((2, 8))
+    actual = expected.copy()
+    actual[1] += 1.0
+    wrong = compare(expected=expected, actual=actual, floor_rms=1e-3)
+    return record(replace(row("v0", 1), comparison=wrong), output(1))
+
+
+def _explained():
+    one = bad()
+    known = Explained(
+        suite=one.suite,
+        case=one.case,
+        measured=measured_by(one),
+        first="v2",
+        command=f"parity explain {one.case}",
+        facts=(("fixed by", "flag = 0   412 → 3 floors"), ("", "size the same")),
+        toml="flag = 0",
+    )
+    return [one], {"explained": {one.key: known}, "exit_code": 1}
 
 
 def _drawn():
@@ -46,6 +93,7 @@ def _drawn():
     return record(picture, case="text2img/mnn/fp32", pipeline=about, coverage=None)
 
 
+_GONE = failed(message="mnn is not installed", outcome="unavailable")
 _KNOWN = Gap(case="unet/*", outcome=Outcome.EXCEEDS, why="tanh form of GELU")
 _COUNTS = {"computing": 10, "aligned": 9, "fused": 1, "unmatched": 0}
 
@@ -55,6 +103,15 @@ SCENES: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "local error": ([_isolated()], {"exit_code": 1}),
     "output alone": ([record(*chain(1, 2), output(61))], {"exit_code": 1}),
     "many": ([bad(f"c{n}/mnn/fp32", 20 + n) for n in range(9)], {"exit_code": 1}),
+    "between": ([_between()], {"exit_code": 1}),
+    "not finite": ([_nan()], {"exit_code": 1}),
+    "batch item": ([_batch_item()], {"exit_code": 1}),
+    "explained": _explained(),
+    "no layers": ([record(output(1))], {"exit_code": 2}),
+    "outputs only": ([record(output(61))], {"whats": (OUTPUTS,), "exit_code": 1}),
+    "missing": ([_GONE], {}),
+    "required": ([_GONE], {"required": ("mnn",), "exit_code": 2}),
+    "three ways": ([good(f"unet/mnn/{n}") for n in ("fp32", "fused", "int8")], {}),
     "lossy": ([bad("unet/mnn/int8-weights"), bad()], {"exit_code": 1}),
     "crashed": (
         [

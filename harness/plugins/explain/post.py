@@ -20,6 +20,7 @@ from harness.core.errors import ParityError
 from harness.core.private import without_paths
 from harness.core.program import ProgramEnd, ended
 from harness.core.runtime import Runtime, runtime
+from harness.core.table import Column, ReportTable
 from harness.engine.engine import Engine
 from harness.engine.environments import installed_versions
 from harness.engine.pythons import python_of
@@ -28,7 +29,7 @@ from harness.plugins.explain.excerpt import Excerpt, Redraw, redrawn, run_excerp
 from harness.plugins.explain.excerpts import Around
 from harness.plugins.explain.issue import about_drawn, issue
 from harness.plugins.explain.repro import SCRIPT, fill
-from harness.report.markdown import cell
+from harness.report.markdown import table_of
 from harness.suite.judge import Judge
 from harness.suite.schema import Limits
 
@@ -268,15 +269,16 @@ def shown(case: Case, folder: Path) -> str:
 
 def versions_table(declared: Runtime, folder: Path) -> str:
     """Return a table of the versions that are installed, if there are any."""
-    rows = []
+    results = {}
     for version, python in installed_versions(declared).items():
         found = said(str(python), folder)
-        right = "right" if found.code == 0 else cell(without_paths(found.words))
-        rows.append(f"| {cell(version)} | {'differs' if differs(found) else right} |")
-    if not rows:
+        right = "right" if found.code == 0 else without_paths(found.words)
+        results[version] = "differs" if differs(found) else right
+    if not results:
         return ""
-    head = "\nThe same file in other versions:\n\n| version | result |\n|---|---|"
-    return "\n".join((head, *rows, ""))
+    columns = (Column("version", [*results]), Column("result", [*results.values()]))
+    table = table_of(ReportTable(columns=columns))
+    return f"\nThe same file in other versions:\n\n{table}"
 
 
 def differs(script: ProgramEnd) -> bool:

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from harness.core.record import LAYERS
+from harness.core.text import of_limit
 from harness.judge.case import is_loss
 from harness.plugins.page.charts import thinned
-from harness.plugins.page.table import of_limit
 from harness.report.divergence import Divergence, divergences
 from harness.report.explained import Explained
-from harness.report.layers import worst_rows
 from harness.report.run_facts import RunFacts
+from harness.report.tables import worst_rows
 
 _MOST_POINTS = 300
 _LEAST, _MOST = 1e-2, 1e7

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from harness.core.end_to_end import MIXED
 from harness.core.outcome import Outcome
 from harness.core.record import CaseRecord
+from harness.core.text import share
 from harness.judge.case import is_loss
-from harness.plugins.page.table import share
 from harness.report.run_facts import BAD, QUIET, RunFacts
 
 CLOSE = 0.8

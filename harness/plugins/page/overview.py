@@ -8,25 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from harness.core.record import coverage_share
-from harness.core.text import count, few
-from harness.judge.reference import has_pytorch
+from harness.core.text import count
 from harness.plugins.page.failures import FailedCase
 from harness.plugins.page.section import Section
-from harness.plugins.page.table import Column, HtmlTable
-from harness.plugins.page.values import place_cell
-from harness.report.run_facts import BAD, GOOD, QUIET, RunFacts, Since, least_sqnr
-from harness.report.summary import shard_notes, stand_in_words
+from harness.report.run_facts import BAD, GOOD, RunFacts
+from harness.report.summary import agreement, shard_notes
+from harness.report.tables import cases_table
 
 _MEBI = 2**20
-_COUNTS = {
-    "worse": "is worse than in",
-    "gone": "is gone, and was in",
-    "inconclusive": "may be worse than in",
-    "incomparable": "cannot be compared with",
-}
-"""Change since a baseline to the words of a reason."""
-
 _VERDICTS = {
     0: (GOOD, "Ship"),
     1: (BAD, "Do not ship"),
@@ -93,34 +82,10 @@ def headline(facts: RunFacts, failures: Sequence[FailedCase]) -> Headline:
     return Headline(
         state=state,
         words=words,
-        sentences=[_tally(facts), *limits],
+        sentences=[*agreement(facts), *limits],
         reasons=[*_reasons(facts, failures)] if state == BAD else [],
         tested={name: text for name, text in _tested(facts) if text},
     )
-
-
-def _tally(facts: RunFacts) -> str:
-    """Return a sentence with the number of cases that agree."""
-    states = [facts.state(record) for record in facts.requested]
-    agree, skips = states.count(GOOD), states.count(QUIET)
-    judged = len(states) - skips
-    by_pytorch = any(has_pytorch(record) for record in facts.requested)
-    whom = "PyTorch" if by_pytorch else "the ONNX file that is its reference"
-    sentence = f"{agree:,} of {count(judged, 'case')} agree with {whom}"
-    if not judged:
-        sentence = "Nothing was compared"
-    elif agree == judged:
-        sentence = (
-            "The one case agrees" if judged == 1 else f"All {judged:,} cases agree"
-        )
-        sentence += f" with {whom}"
-    sentence += stand_in_words(facts.requested)
-    if gaps := sum(map(facts.by_gap, facts.requested)):
-        sentence += f", {count(gaps, 'case')} only by a known gap"
-    if skips:
-        reasons = few(list(facts.skips()), 2)
-        sentence += f"; {count(skips, 'case')} skipped: {reasons}"
-    return f"{sentence}."
 
 
 def _limits(facts: RunFacts) -> Iterator[str]:
@@ -141,25 +106,9 @@ def _reasons(facts: RunFacts, failures: Sequence[FailedCase]) -> Iterator[HeadRe
         also = f" {count(others, 'other case')} too." if others else ""
         yield HeadReason(case=one.found.case, words=one.words + also, target=one.id)
     named = {one.found.case for one in failures}
-    if since := facts.since:
-        caused: dict[str, list[str]] = {}
-        for change in since.changes:
-            for cause in change.causes if change.blocks else ():
-                caused.setdefault(cause, []).append(change.name)
-        for cause, names in caused.items():
-            words = (
-                f"Since the baseline {since.before}, {cause}, so "
-                f"{count(len(names), 'result')} cannot be compared with it. If that is "
-                "meant, `parity baseline accept` makes this run the baseline."
-            )
-            yield HeadReason(words=words, target="since")
-        for change in since.changes:
-            if change.causes:
-                continue
-            if change.blocks and change.name.rpartition("/")[0] not in named:
-                how = _COUNTS.get(change.change, f"is {change.change} beside")
-                words = f"{how} the baseline {since.before}: {change.words}."
-                yield HeadReason(case=change.name, words=words, target="since")
+    for name, words in facts.since.reasons if facts.since else ():
+        if name.rpartition("/")[0] not in named:
+            yield HeadReason(case=name, words=words, target="since")
     for complaint in facts.stale:
         yield HeadReason(words=complaint)
 
@@ -188,94 +137,15 @@ def _tested(facts: RunFacts) -> Iterator[tuple[str, str]]:
     )
 
 
-def since_table(since: Since | None) -> HtmlTable | None:
-    """Return every change since the baseline; None where nothing changed."""
-    changes = since.changes if since else []
-    if since is None or not changes:
-        return None
-    return HtmlTable(
-        id="since-table",
-        caption=f"What is not as it was in {since.before}, the worst first",
-        columns=(
-            Column("change", [str(one.change) for one in changes]),
-            Column("of", [one.name for one in changes]),
-            Column("how", [one.words for one in changes]),
-        ),
-        unit="change",
-    )
-
-
 def cases(facts: RunFacts) -> Iterator[Section]:
     """Yield the section that lists every case."""
-    if not facts.requested:
-        return
-    records = facts.requested
-    checks = [facts.checks[record.key] for record in records]
-    early, late = zip(*map(facts.both, records), strict=True)
-    outcomes = [
-        min(some, key=lambda one: one.outcome.passed).outcome for some in checks
-    ]
-    worst = [max(some, key=lambda check: check.usage) for some in checks]
-    yield Section(
-        id="cases",
-        title="Cases",
-        gist=f"{count(len(records), 'case')}, to sort and filter",
-        table=HtmlTable(
-            id="cases-table",
-            caption="Every case and the outcomes of its checks",
-            unit="case",
-            columns=(
-                Column("", [one.value for one in outcomes], "mark", "agrees?"),
-                Column("component", [facts.subject(one) for one in records]),
-                Column("runtime", [one.backend for one in records]),
-                Column("variant", [one.variant for one in records]),
-                Column(
-                    "layers",
-                    [one.outcome.value if one else "" for one in early],
-                    "outcome",
-                    "values in between: layers; of a pipeline, latents",
-                    minor=True,
-                ),
-                Column(
-                    "outputs",
-                    [one.outcome.value if one else "" for one in late],
-                    "outcome",
-                    "outputs as deployed; of a pipeline, pictures",
-                    minor=True,
-                ),
-                Column(
-                    "of limit",
-                    [one.usage if one.worst else None for one in worst],
-                    "percent",
-                    "how much of its bound the worst value uses",
-                ),
-                Column(
-                    "worst at",
-                    [
-                        place_cell(one.worst) if one.worst else ("",) * 4
-                        for one in worst
-                    ],
-                    "place",
-                    minor=True,
-                ),
-                Column(
-                    "SQNR dB",
-                    [least_sqnr(one) for one in late],
-                    "number",
-                    "signal to error of the worst output, decibels",
-                    minor=True,
-                ),
-                Column(
-                    "coverage",
-                    [coverage_share(one) if one.coverage else None for one in records],
-                    "percent",
-                    "computing operators that were compared",
-                    minor=True,
-                ),
-            ),
-            sort="of limit",
-        ),
-    )
+    if facts.requested:
+        yield Section(
+            id="cases",
+            title="Cases",
+            gist=f"{count(len(facts.requested), 'case')}, to sort and filter",
+            table=cases_table(facts),
+        )
 
 
 def environment(facts: RunFacts) -> Iterator[EnvironmentSection]:
@@ -294,7 +164,6 @@ def environment(facts: RunFacts) -> Iterator[EnvironmentSection]:
 def _environment(
     facts: RunFacts, about: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:
-    yield from _tested(facts)
     if facts.about.get("tier"):
         yield "tier", str(facts.about["tier"])
     if facts.about.get("changes"):

@@ -31,11 +31,10 @@ from harness.plugins.page.overview import (
     cases,
     environment,
     headline,
-    since_table,
 )
 from harness.plugins.page.section import Section
 from harness.plugins.page.subject import SubjectSection, subjects
-from harness.plugins.page.table import HtmlTable
+from harness.plugins.page.table import HtmlTable, to_json
 from harness.report.run_facts import BAD, RunFacts, Since
 
 if TYPE_CHECKING:
@@ -66,7 +65,6 @@ class Page:
     Attributes:
         failures: Every failure, the clearest first.
         since: Differences from the baseline; None without a baseline.
-        since_table: Table of these changes; None where nothing changed.
         has_floors: Whether a case was compared with PyTorch, which alone has floors.
 
     """
@@ -76,7 +74,6 @@ class Page:
     failures: Sequence[FailedCase]
     matrix: Matrix
     since: Since | None
-    since_table: HtmlTable | None
     sections: Sequence[Section]
     has_floors: bool
 
@@ -117,7 +114,6 @@ def page_of(facts: RunFacts) -> Page:
             {card.title: card.id for card in cards},
         ),
         since=facts.since,
-        since_table=since_table(facts.since),
         sections=sections,
         has_floors=any(map(has_pytorch, facts.requested)),
     )
@@ -170,7 +166,7 @@ def rendered(page: Page, folder: Path) -> str:
     return html_of(
         "page.html",
         page.sections,
-        tables=filter(None, [page.since_table]),
+        tables=[page.since.table] if page.since and page.since.table else [],
         page=page,
         pictures=pictures_in(page, folder),
         few=few,
@@ -194,7 +190,7 @@ def html_of(
     values = [value for part in sections for value in vars(part).values()]
     shown = (*tables, *_are(values, HtmlTable))
     data = {
-        "tables": {table.id: table.to_json() for table in shown},
+        "tables": {table.id: to_json(table) for table in shown},
         "charts": {chart.id: vars(chart) for chart in _are(values, Chart)},
     }
     text = json.dumps(all_written(data), allow_nan=False, separators=(",", ":"))

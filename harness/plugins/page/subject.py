@@ -9,14 +9,11 @@ from typing import Any, ClassVar
 
 from harness.core.end_to_end import PAIRS
 from harness.core.outcome import Outcome
-from harness.core.plugins import sentences
 from harness.core.record import CaseRecord, coverage_share
-from harness.core.text import count, few
-from harness.judge.unread import unread_message
-from harness.measure.metrics import METRIC
+from harness.core.text import count, few, of_limit
 from harness.plugins.page.charts import Chart, depth_figure
 from harness.plugins.page.section import Section
-from harness.plugins.page.table import Column, HtmlTable, of_limit
+from harness.plugins.page.table import HtmlTable
 from harness.plugins.page.values import (
     Values,
     curves_of,
@@ -26,22 +23,12 @@ from harness.plugins.page.values import (
     values_of,
     values_table,
 )
-from harness.plugins.pictures.distribution import (
-    Conclusion,
-    pair_ratios,
-    results_of,
-    worse_text,
-)
-from harness.plugins.pictures.worst import (
-    metric_words,
-    pictures_of,
-    rms_of,
-    worst_drawing,
-)
+from harness.plugins.pictures.distribution import pair_ratios
+from harness.plugins.pictures.tables import claims_table, pictures_table
+from harness.plugins.pictures.words import picture_errors
+from harness.plugins.pictures.worst import metric_words, rms_of, worst_drawing
 from harness.report.run_facts import BAD, GOOD, QUIET, RunFacts
-
-_CLEAREST = (Conclusion.WORSE, Conclusion.OPEN, Conclusion.SHIP)
-_INTERVAL = "confidence interval of 95 % of the share, valid wherever the drawing stops"
+from harness.report.summary import beside
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +101,7 @@ def _subject(
     is_pipeline: bool,  # noqa: FBT001  # called once
 ) -> SubjectSection:
     values = values_of(facts, records)
+    names = {record.key: name_of(record) for record in records}
     states = {facts.state(record) for record in records}
     gist = _gist(facts, records, values)
     chart = table = None
@@ -141,8 +129,8 @@ def _subject(
         notes=tuple(_notes(facts, records)),
         is_pipeline=is_pipeline,
         drawings=tuple(_drawings(records)),
-        pictures=_pictures(f"{ident}-cases", name, records),
-        claims=_claims(f"{ident}-claims", name, records),
+        pictures=pictures_table(facts, names, records, f"{ident}-cases", name),
+        claims=claims_table(names, records, f"{ident}-claims", name),
     )
 
 
@@ -175,23 +163,13 @@ def _notes(facts: RunFacts, records: Sequence[CaseRecord]) -> Iterator[str]:
         for check in facts.checks[record.key]:
             if check.own:
                 yield f"{name}: {check.what} {check.own}"
-            if padding := unread_message(check.rows):
-                yield f"{name}: {padding}"
             unlocated = not check.outcome.passed and check.first is None
             if unlocated or check.outcome is Outcome.GAP:
                 yield f"{name}, {check.what}: {check.outcome}. {check.reason}"
-        words = dict.fromkeys(
-            text
-            for check in facts.checks[record.key]
-            for text in sentences("beside", record, check.what, check.rows)
-        )
-        if words:
-            yield f"{name}: {'; '.join(words)}"
         missing = (record.coverage or {}).get("missing", ())
         if missing and coverage_share(record) < 1.0:
             yield f"{name}: not compared: {few(list(missing), 6)}"
-    names = {one.key: name_of(one) for one in records}
-    yield from sentences("remarks", records, names)
+    yield from beside(facts, records, {one.key: name_of(one) for one in records})
     watched = [
         max(record.observer_max_abs.values())
         for record in records
@@ -200,17 +178,6 @@ def _notes(facts: RunFacts, records: Sequence[CaseRecord]) -> Iterator[str]:
     if watched:
         most = f"the outputs by at most {max(watched):.1e}"
         yield f"Watching changed {most if max(watched) else 'no output'}."
-    yield from _nodes(records)
-
-
-def _nodes(records: Sequence[CaseRecord]) -> Iterator[str]:
-    """Yield each node of a cluster, with the cases that it ran."""
-    by_node: dict[str, list[str]] = {}
-    for record in records:
-        if record.node:
-            by_node.setdefault(record.node, []).append(name_of(record))
-    for node, names in sorted(by_node.items()):
-        yield f"Node {node} ran {few(names, 6)}."
 
 
 def _drawings(records: Sequence[CaseRecord]) -> list[DrawingSection]:
@@ -219,21 +186,11 @@ def _drawings(records: Sequence[CaseRecord]) -> list[DrawingSection]:
     for record in records:
         if worst := worst_drawing(record):
             row, path = worst
-            picture = row.comparison.picture
-            words = ""
-            if picture is not None:
-                words = (
-                    f"{METRIC['psnr_db'].said(row.comparison)}, "
-                    f"{METRIC['ssim'].said(row.comparison)}, off by at most "
-                    f"{row.comparison.max_abs:.3g} of 255"
-                )
-                if picture.expected_read:
-                    words += f", read {picture.actual_read} for {picture.expected_read}"
             drawings.append(
                 DrawingSection(
                     path=path,
                     case=name_of(record),
-                    words=words,
+                    words=picture_errors(row),
                     prompt=row.module,
                     rms=rms_of(row),
                 )
@@ -260,115 +217,3 @@ def _worst_pairs(record: CaseRecord) -> Iterator[DrawingSection]:
             prompt=pairs["prompts"][index],
             rms=rms if math.isfinite(rms) else math.inf,
         )
-
-
-def _pictures(ident: str, name: str, records: Sequence[CaseRecord]) -> HtmlTable | None:
-    """Return a table of the error of each case's worst picture, and of its causes."""
-    found = [
-        (record, pictures) for record in records if (pictures := pictures_of(record))
-    ]
-    if not found:
-        return None
-    drawn = [pictures for _, pictures in found]
-    about: list[Mapping[str, Any]] = [record.pipeline or {} for record, _ in found]
-    return HtmlTable(
-        id=ident,
-        caption=f"Pictures of {name}: how far off, and what causes it",
-        unit="case",
-        columns=(
-            Column("case", [name_of(record) for record, _ in found]),
-            Column(
-                "PSNR dB",
-                [one.psnr_db for one in drawn],
-                "number",
-                "of the worst picture",
-            ),
-            Column(
-                "SSIM",
-                [one.ssim for one in drawn],
-                "ssim",
-                "of the worst picture",
-                minor=True,
-            ),
-            Column(
-                "off by",
-                [one.max_abs for one in drawn],
-                "number",
-                "at most, of 255",
-                minor=True,
-            ),
-            Column(
-                "growth",
-                [one.get("growth") for one in about],
-                "number",
-                "of the error, times a step",
-            ),
-            Column(
-                "guidance",
-                [max(one.get("guidance") or (), default=None) for one in about],
-                "number",
-                "how many times it amplifies the error",
-                minor=True,
-            ),
-            Column("caused by", [one.causes for one in drawn]),
-            Column(
-                "error pattern",
-                [one.get("signature") or "" for one in about],
-                minor=True,
-            ),
-        ),
-    )
-
-
-def _claims(ident: str, name: str, records: Sequence[CaseRecord]) -> HtmlTable | None:
-    """Return a table of each claim about the pairs of each case, as it was tested."""
-    found = [
-        (name_of(record), worse_text(pairs, metric, one.claim), one)
-        for record in records
-        if (pairs := (record.pipeline or {}).get(PAIRS))
-        for metric, each in results_of(pairs).items()
-        for one in each
-    ]
-    if not found:
-        return None
-    found.sort(key=lambda row: _CLEAREST.index(row[-1].verdict))
-    tried = [one for *_, one in found]
-    return HtmlTable(
-        id=ident,
-        caption=f"Pairs of {name}: each claim about all pictures, and what was found",
-        unit="claim",
-        columns=(
-            Column("case", [case for case, *_ in found]),
-            Column("verdict", [one.verdict.value for one in tried]),
-            Column("worse", [one.worse for one in tried], "number", "pictures"),
-            Column("of", [one.pictures for one in tried], "number", "pictures"),
-            Column(
-                "claim",
-                [
-                    f"at most {one.claim.share:.0%} of all pictures are {worse}"
-                    for _, worse, one in found
-                ],
-            ),
-            *(
-                Column(title, ends, "percent", _INTERVAL, minor=True)
-                for title, ends in (
-                    ("of all, from", [one.low for one in tried]),
-                    ("to", [one.high for one in tried]),
-                )
-            ),
-            Column(
-                "would be seen",
-                [one.visible if one.visible < 1.0 else None for one in tried],
-                "percent",
-                "the least share of all pictures that is seen nine times in ten",
-                minor=True,
-            ),
-            Column(
-                "more pictures",
-                [one.more for one in tried],
-                "number",
-                "number of further pictures that would decide if the share stays",
-                minor=True,
-            ),
-        ),
-    )

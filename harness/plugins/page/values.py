@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from harness.core.record import ISOLATED, OUTPUTS, SELF, CaseRecord, Row
-from harness.core.text import FLOORS, operator
-from harness.judge.value import JudgedRow, judge, own_times
-from harness.measure.metrics import METRIC
+from harness.core.record import OUTPUTS, SELF, CaseRecord
+from harness.judge.value import JudgedRow, judge
 from harness.plugins.page.charts import PALETTE, Curve
 from harness.plugins.page.table import Column, HtmlTable
 from harness.plugins.pictures.words import CURVES
-from harness.report.layers import further_metrics, worst_rows
 from harness.report.run_facts import BAD, RunFacts
+from harness.report.tables import error_columns, place_cell, worst_rows
 
 Values = dict[str, list[JudgedRow]]
 """Name of a case to its values, each the worst of all samples."""
@@ -28,69 +26,29 @@ def values_of(facts: RunFacts, records: Sequence[CaseRecord]) -> Values:
     return {name_of(record): worst_rows(facts.checks[record.key]) for record in records}
 
 
-def place_cell(judged: JudgedRow) -> tuple[str, str, str, str]:
-    """Return a value's module, operator, shape and source line."""
-    row = judged.row
-    shape = "×".join(map(str, row.comparison.expected_shape))
-    return (row.place, operator(row.op), shape, row.source)
-
-
 def values_table(
     ident: str, caption: str, values: Values, records: Sequence[CaseRecord]
 ) -> HtmlTable:
     """Return a table with a row for each value of each case, the worst first."""
-    local = {
-        (name_of(record), row.probe): row.comparison.floor_multiple
-        for record in records
-        for row in record.rows
-        if row.what == ISOLATED
-    }
-    found = [(case, judged) for case, ordered in values.items() for judged in ordered]
+    found = [(record, one) for record in records for one in values[name_of(record)]]
+    verdicts = [judged.verdict for _, judged in found]
     rows = [judged.row for _, judged in found]
-    outcomes = [judged.verdict.outcome.value for _, judged in found]
-    usages = [judged.verdict.usage for _, judged in found]
-    columns = [
-        Column("", outcomes, "mark", "within its tolerance?"),
-        Column("where", [place_cell(judged) for _, judged in found], "place"),
-        *_floors_column(rows),
-        Column("of limit", usages, "percent", "how much of its bound is used"),
-        _column("max_abs", "sci", rows, minor=True),
-        _column("sqnr_db", "number", rows, minor=True),
-        Column("case", [case for case, _ in found]),
-        Column("check", [row.what for row in rows], minor=True),
-        Column("sample", [row.sample for row in rows], minor=True),
-    ]
-    if local:
-        hint = "floors that the operator causes alone, on the reference's own inputs"
-        cells = [local.get((case, judged.row.probe)) for case, judged in found]
-        columns.append(Column("local", cells, "number", hint))
-    if any(judged.own for _, judged in found):
-        hint = "error divided by PyTorch's own error in the dtype that bounds it"
-        cells = [
-            own_times(row.comparison, judged.own) if judged.own else None
-            for (_, judged), row in zip(found, rows, strict=True)
-        ]
-        columns.append(Column("× own", cells, "number", hint))
-    more = further_metrics([judged for _, judged in found])
-    columns += [_column(metric.name, "sci", rows) for metric in more]
+    usages = [verdict.usage for verdict in verdicts]
     return HtmlTable(
-        id=ident, caption=caption, columns=columns, sort="of limit", unit="value"
+        id=ident,
+        caption=caption,
+        columns=(
+            Column("", [one.outcome.value for one in verdicts], "mark", "agrees?"),
+            Column("where", [place_cell(judged) for _, judged in found], "place"),
+            Column("of limit", usages, "percent", "how much of its bound is used"),
+            *error_columns(found),
+            Column("case", [name_of(record) for record, _ in found]),
+            Column("check", [row.what for row in rows], minor=True),
+            Column("sample", [row.sample for row in rows], minor=True),
+        ),
+        sort="of limit",
+        unit="value",
     )
-
-
-def _column(
-    name: str, kind: str, rows: Sequence[Row], hint: str = "", *, minor: bool = False
-) -> Column:
-    metric = METRIC[name]
-    cells = [metric.of(row.comparison) for row in rows]
-    return Column(metric.title, cells, kind, hint or metric.hint, minor=minor)
-
-
-def _floors_column(rows: Sequence[Row]) -> list[Column]:
-    """Return the column of floors; none where nothing has a noise floor."""
-    if all(row.comparison.floor_multiple is None for row in rows):
-        return []
-    return [_column("floors", "number", rows, hint=FLOORS)]
 
 
 def curves_of(

@@ -6,5 +6,5 @@ PLUGIN = Plugin(
     findings=("harness.plugins.pictures.words:pair_finding",),
     gists=("harness.plugins.pictures.words:gist",),
     lines=("harness.plugins.pictures.words:pipeline_lines",),
-    tables=("harness.plugins.pictures.markdown:table",),
+    tables=("harness.plugins.pictures.tables:markdown",),
 )

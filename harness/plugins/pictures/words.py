@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from harness.core.end_to_end import IMAGE, PAIRS, app_causes, app_settings
 from harness.core.outcome import CheckFinding, Outcome, Precedence
 from harness.core.record import CaseRecord, Row
+from harness.core.table import Column, ReportTable
 from harness.core.text import Line, in_floors, wrapped
 from harness.measure.attribution import Attribution
 from harness.measure.metrics import METRIC
@@ -118,7 +119,14 @@ def pipeline_lines(record: CaseRecord) -> Iterator[Line]:
         share = f"without it the error has {setting.share:.1%} less power"
         yield Line(text=f"  {setting.words}; {share}", tone="bad")
     yield from _parts(record)
-    yield from (_picture_line(row) for row in record.rows if row.what == IMAGE)
+    pictures = [row for row in record.rows if row.what == IMAGE]
+    yield from ReportTable(
+        columns=(
+            Column("", [row.probe for row in pictures]),
+            Column("", [*map(picture_errors, pictures)]),
+        ),
+        tones=["" if row.comparison.picture else "bad" for row in pictures],
+    ).lines(indent="  ")
     if pairs := found.get(PAIRS):
         yield Line(text="  pairs, claim by claim", tone="quiet")
         for words in all_claims(pairs):
@@ -131,33 +139,38 @@ def _parts(record: CaseRecord) -> Iterator[Line]:
     found = attribution_of(record)
     if found is None:
         return
+    share = f"{found.interaction:.1%}"
     yield Line(
         text=f"  picture off by {found.rms:.3g} of 255 rms; of that error's power",
         tone="quiet",
     )
-    for role, part in found.parts.items():
-        yield Line(
-            text=f"    {part.share:>6.1%} {role:<16} alone {part.alone:.3g}, "
-            f"without it {part.without:.3g}"
+    parts = found.parts.values()
+    yield from ReportTable(
+        columns=(
+            Column("", [*(f"{p.share:.1%}" for p in parts), share], "number"),
+            Column("", [*found.parts, "interaction"]),
+            Column("alone", [*(p.alone for p in parts), ""], "number"),
+            Column("without it", [*(p.without for p in parts), ""], "number"),
         )
-    yield Line(text=f"    {found.interaction:>6.1%} interaction", tone="quiet")
+    ).lines(indent="    ")
 
 
-def _picture_line(row: Row) -> Line:
+def picture_errors(row: Row) -> str:
+    """Return every measure of a picture's error as a phrase."""
     c, picture = row.comparison, row.comparison.picture
     if picture is None:
-        return Line(text=f"  {row.probe}: not measured as a picture", tone="bad")
-    words = (
-        f"  {row.probe:<11} max {c.max_abs:.3g} mean {picture.mean_abs:.3g} of 255, "
-        f"{METRIC['psnr_db'].said(c)}, {METRIC['ssim'].said(c)}, "
-    )
-    if picture.perceptual is None:
-        words += f"perceptual: {picture.perceptual_by}"
-    else:
-        words += f"{picture.perceptual_by} {picture.perceptual:.4f}"
+        return "not measured as a picture"
+    words = [
+        METRIC["psnr_db"].said(c),
+        METRIC["ssim"].said(c),
+        f"off by at most {c.max_abs:.3g} of 255, {picture.mean_abs:.3g} on average",
+        f"perceptual: {picture.perceptual_by}"
+        if picture.perceptual is None
+        else f"{picture.perceptual_by} {picture.perceptual:.4f}",
+    ]
     if picture.expected_read:
-        words += f", read {picture.actual_read} for {picture.expected_read}"
-    return Line(text=words)
+        words.append(f"read {picture.actual_read} for {picture.expected_read}")
+    return ", ".join(words)
 
 
 def curve(errors: Sequence[float]) -> str:

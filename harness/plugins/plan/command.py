@@ -75,7 +75,13 @@ def plan(
     program chooses the bits; the file is converted, run, and tightened until it holds,
     also on inputs that the search never saw. The variant is written into parity.toml.
     """
-    from harness.plugins.plan.keep import layer_of, load_record, save_record, write
+    from harness.plugins.plan.keep import (
+        layer_of,
+        load_record,
+        record_of,
+        save_record,
+        write,
+    )
     from harness.plugins.plan.place import place_of
     from harness.plugins.plan.run import Planner
     from harness.plugins.plan.screen import layer_lines, plan_lines, written_lines
@@ -109,9 +115,10 @@ def plan(
         if objective == "time":
             bench = started.enter_context(_bench(engine, loaded, place.case))
         found = Planner(place, _say, bench).plan(name, file, unseen)
-    print_lines(plan_lines(found))
+    plan = record_of(found, within)
+    print_lines(plan_lines(plan, found.times))
     paths = write(loaded, found, file)
-    records = save_record(found, within, record)
+    records = save_record(plan, record)
     again = f"parity run {component}/{backend}/{name}{given_again('suite', 'store')}"
     print_lines(written_lines((*paths, *records), again))
     return 0

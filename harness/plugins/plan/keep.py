@@ -115,7 +115,7 @@ def _said(tolerance: Tolerance, group: str) -> object:
 
 
 def record_of(found: Found, within: str) -> dict[str, Any]:
-    """Return what `parity plan --explain` and the page read."""
+    """Return what `parity plan`, its option `--explain` and the page read."""
     place = found.place
     layers = [
         {
@@ -194,14 +194,13 @@ def _front(found: Found) -> list[dict[str, float]]:
     ]
 
 
-def save_record(found: Found, within: str, path: Path) -> tuple[Path, Path]:
+def save_record(record: Mapping[str, Any], path: Path) -> tuple[Path, Path]:
     """Write the record of a plan, and its page beside it; return both paths.
 
     Raises:
         ParityError: A file cannot be written.
 
     """
-    record = record_of(found, within)
     page = path.with_suffix(".html")
     with writing(path.parent, "give another with --into"):
         path.parent.mkdir(parents=True, exist_ok=True)

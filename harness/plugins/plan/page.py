@@ -16,24 +16,26 @@ from harness.core.text import count, in_bytes, in_seconds
 from harness.plugins.page.charts import LAYOUT, PALETTE, Chart, limit_line, plain
 from harness.plugins.page.page import html_of
 from harness.plugins.page.section import Section
-from harness.plugins.page.table import Column, HtmlTable, share
+from harness.plugins.page.table import Column, HtmlTable
 from harness.plugins.plan.text import (
     ALONE,
     FED_BACK,
+    MEBI,
+    Record,
     bits_words,
     by_bits,
+    files_table,
     moved_words,
+    sentences,
+    usage_words,
     why,
 )
-
-Record = Mapping[str, Any]
 
 _LONGEST_NUMBER = 10
 """Digits of a step's number; names of values are somebody else's."""
 
-_MEBI = 2**20
 _COSTS = {
-    "size_bytes": (_MEBI, "file, MB", "MB"),
+    "size_bytes": (MEBI, "file, MB", "MB"),
     "time_ms": (1.0, "a run, ms", "ms"),
 }
 """What a file costs: the key of the record, its unit, a title and the unit's name."""
@@ -101,18 +103,11 @@ def plan_page(record: Record) -> str:
 def page_of_plan(record: Record) -> PlanPage:
     """Return the content of a plan's page."""
     planned = next(f for f in record["files"] if f["name"] == record["variant"])
-    unseen = record["unseen"]
-    inputs = count(unseen["count"], "input")
     bound = (record["within"], record["what"], record["pipeline"])
     return PlanPage(
         title=f"{record['component']}: {in_bytes(planned['size_bytes'])} within the "
         "bound",
-        sentences=(
-            f"It uses {_usage(planned)} of the bound: {planned['reason']}.",
-            f"On {inputs} that the search did not see: {_usage(unseen)}, "
-            + unseen["reason"]
-            + ".",
-        ),
+        sentences=[*sentences(record)],
         facts={
             "bound": " of ".join(filter(None, dict.fromkeys(bound))),
             "runtime": runtime(record["backend"]).title,
@@ -155,10 +150,6 @@ def _sections(record: Record) -> Iterator[Section]:
     yield _layers(record["layers"])
 
 
-def _usage(file: Record) -> str:
-    return "more than any number" if file["usage"] is None else share(file["usage"])
-
-
 def _choices(record: Record, cost: str) -> Section:
     """Return the section of errors against one cost of the files."""
     by_size = cost == "size_bytes"
@@ -166,7 +157,7 @@ def _choices(record: Record, cost: str) -> Section:
     drawn = [one for one in files if one["usage"] is not None]
     unit, title, _ = _COSTS[cost]
     words = ", ".join(
-        f"{one['name']} {one[cost] / unit:.3g}, {_usage(one)} of the bound"
+        f"{one['name']} {one[cost] / unit:.3g}, {usage_words(one)} of the bound"
         for one in files
     )
     front = [one for one in record["front"] if one.get(cost)]
@@ -190,7 +181,7 @@ def _choices(record: Record, cost: str) -> Section:
             alt=f"Error against {title}: {words}.",
         ),
         notes=notes,
-        table=_files(record) if by_size else None,
+        table=files_table(record) if by_size else None,
     )
 
 
@@ -282,22 +273,6 @@ def _decibel_marks(files: Sequence[Record]) -> dict[int, float]:
     first = math.ceil(low / _TICK_DB) * _TICK_DB
     marks = range(first, math.floor(high) + 1, _TICK_DB)
     return {db: 10.0 ** ((bounds[0] - db) / 20.0) for db in marks}
-
-
-def _files(record: Record) -> HtmlTable:
-    files = record["files"]
-    columns = [
-        Column("file", [one["name"] for one in files]),
-        Column("MB", [one["size_bytes"] / _MEBI for one in files], "number"),
-        Column("of the bound", [one["usage"] for one in files], "percent"),
-        Column("worst value", [one["reason"] for one in files]),
-    ]
-    if any(one.get("time_ms") for one in files):
-        times = [one.get("time_ms") for one in files]
-        columns.insert(2, Column("ms", times, "number", "a run"))
-    return HtmlTable(
-        id="files-table", caption="Every file", unit="file", columns=columns
-    )
 
 
 def _blocks(layers: Sequence[Record]) -> Blocks:

@@ -3,89 +3,86 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from harness.core.settings import near
-from harness.core.text import Line, count, few, in_bytes, in_seconds, wrapped
-from harness.plugins.plan.place import moved_by
-from harness.plugins.plan.run import MOST_CONVERSIONS, Found
+from harness.core.text import Line, count, few, in_seconds, wrapped
+from harness.plugins.plan.run import MOST_CONVERSIONS
 from harness.plugins.plan.search import tried
 from harness.plugins.plan.text import (
+    Record,
     bits_words,
     by_bits,
     fewer,
+    files_table,
     moved_words,
+    sentences,
     share_words,
     why,
 )
-from harness.plugins.plan.times import time_lines
+from harness.plugins.plan.times import PlanTimes, time_lines
 
 _SHOWN = 5
-_NAME = 24
 
 
-def plan_lines(found: Found) -> Iterator[Line]:
+def plan_lines(record: Record, times: PlanTimes | None) -> Iterator[Line]:
     """Yield sizes and errors of every file, the bits, and what was verified."""
-    place = found.place
-    where = place.what if place.drawing is None else f"{place.what} of {place.subject}"
-    yield Line(text=f" {'':{_NAME}} {'size':>9}   worst of the bound")
-    for name, judged in (*found.uniform.items(), (found.variant.name, found.planned)):
-        size, worst = in_bytes(judged.size_bytes), judged.worst.verdict
-        text = f" {name:<{_NAME}} {size:>9}   {worst.usage:>7.0%}  {worst.reason}"
-        yield Line(text=text, tone="" if judged.passed else "quiet")
+    yield from files_table(record).lines()
     yield Line(text="")
-    bits = Counter(found.bits)
+    layers, added = record["layers"], record["additivity"].values()
+    where = " of ".join(filter(None, (record["what"], record["pipeline"])))
+    bits = Counter(layer["bits"] for layer in layers)
     words = ", ".join(
         f"{count(bits[number], 'layer')} in {bits_words(number)}"
         for number in sorted(bits)
     )
-    yield from wrapped(f"{words}, of {count(len(found.bits), 'layer')}.", indent=" ")
-    yield from _largest(found)
-    low, high = min(found.additivity.values()), max(found.additivity.values())
-    yield from wrapped(
-        f"The sum of the layers' single squared errors is {low:.2f} to {high:.2f} of "
-        f"the squared error of the whole, over {count(len(found.additivity), 'value')} "
-        f"of {where}.",
-        indent=" ",
+    sums = (
+        "The sum of the layers' single squared errors is "
+        f"{min(added):.2f} to {max(added):.2f} of the squared error of the whole, over "
+        f"{count(len(added), 'value')} of {where}."
     )
-    for words in moved_words(moved_by(found.planned)):
-        yield from wrapped(words, indent=" ")
-    worst = found.unseen.worst.verdict
-    yield from wrapped(
-        f"On {count(found.unseen_count, 'input')} that "
-        f"the search did not see, the plan uses {worst.usage:.0%} of the bound "
-        f"at most ({worst.reason}).",
-        indent=" ",
-    )
-    if found.times is not None:
-        yield from time_lines(found.times)
+    texts = [
+        f"{words}, of {count(len(layers), 'layer')}.",
+        _largest(layers),
+        sums,
+        *moved_words(record["moved"]),
+        *sentences(record),
+    ]
+    for text in filter(None, texts):
+        yield from wrapped(text, indent=" ")
+    if times is not None:
+        yield from time_lines(times)
     yield Line(
-        text=f" {found.conversions} of {MOST_CONVERSIONS} conversions, "
-        f"{in_seconds(found.took_s)}",
+        text=f" {record['conversions']} of {MOST_CONVERSIONS} conversions, "
+        f"{in_seconds(record['took_s'])}",
         tone="quiet",
     )
 
 
-def _largest(found: Found) -> Iterator[Line]:
-    """Yield the layers with the most bits, those that matter most first."""
-    most = max(found.bits)
-    kept = [
-        layer
-        for layer, bits in zip(found.layers, found.bits, strict=True)
-        if bits == most > min(layer.costs)
-    ]
-    if most == min(found.bits) or not kept:
-        return
-    kept.sort(key=lambda layer: -layer.share(tried(layer.costs)))
-    names = [f"{one.name} ({one.share(tried(one.costs)):.0%})" for one in kept]
-    numbers = " or ".join(map(bits_words, sorted({tried(one.costs) for one in kept})))
-    text = (
+def _largest(layers: Sequence[Record]) -> str:
+    """Return a sentence about the layers with the most bits, those that matter first.
+
+    It is empty where all layers have them.
+    """
+    most = max(layer["bits"] for layer in layers)
+    alone: dict[str, float] = {}
+    numbers: set[int] = set()
+    for layer in layers:
+        costs = by_bits(layer, "costs")
+        if layer["bits"] == most > min(costs):
+            numbers.add(number := tried(costs))
+            name = (layer["modules"] or layer["names"])[0]
+            alone[name] = by_bits(layer, "shares").get(number, 0.0)
+    if most == min(layer["bits"] for layer in layers) or not alone:
+        return ""
+    worst = sorted(alone, key=lambda name: -alone[name])
+    names = few([f"{name} ({alone[name]:.0%})" for name in worst], _SHOWN)
+    words = " or ".join(map(bits_words, sorted(numbers)))
+    return (
         f"In {bits_words(most)}, with the share of the bound that each alone would "
-        f"use in {numbers}: {few(names, _SHOWN)}."
+        f"use in {words}: {names}."
     )
-    yield from wrapped(text, indent=" ")
 
 
 def written_lines(paths: Sequence[Path], next_command: str) -> Iterator[Line]:
@@ -95,7 +92,7 @@ def written_lines(paths: Sequence[Path], next_command: str) -> Iterator[Line]:
     yield Line(text=f" next  {next_command}", tone="quiet")
 
 
-def layer_lines(record: Mapping[str, Any], layer: Mapping[str, Any]) -> Iterator[Line]:
+def layer_lines(record: Record, layer: Record) -> Iterator[Line]:
     """Yield why a layer has its bits."""
     name = (layer["modules"] or layer["names"])[0]
     bits = int(layer["bits"])

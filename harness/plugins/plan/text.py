@@ -6,12 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from harness.core.rounding import FLOAT, HALF
+from harness.core.table import Column, ReportTable
+from harness.core.text import count, share
 from harness.plugins.pictures.words import CURVES
 
 ALONE, FED_BACK = CURVES
 """Kinds of steps: each alone, from PyTorch's own latents, and with errors fed back."""
 
 PICTURE = "picture"
+MEBI = 2**20
+
+Record = Mapping[str, Any]
+"""The record of a plan, as `keep.record_of` makes it."""
 
 
 def bits_words(bits: int) -> str:
@@ -31,6 +37,41 @@ def share_words(share: float) -> str:
     """
     rounded = float(f"{100 * share:.3g}")
     return f"{rounded:,.0f} %" if rounded >= 100 else f"{rounded:g} %"  # noqa: PLR2004
+
+
+def usage_words(file: Record) -> str:
+    """Return how much of the bound a file uses."""
+    return "more than any number" if file["usage"] is None else share(file["usage"])
+
+
+def files_table(record: Record) -> ReportTable:
+    """Return a table of every file of a plan."""
+    files = record["files"]
+    columns = [
+        Column("file", [one["name"] for one in files]),
+        Column("MB", [one["size_bytes"] / MEBI for one in files], "number"),
+        Column("of the bound", [one["usage"] for one in files], "percent"),
+        Column("worst value", [one["reason"] for one in files]),
+    ]
+    if any(one.get("time_ms") for one in files):
+        times = [one.get("time_ms") for one in files]
+        columns.insert(2, Column("ms", times, "number", "a run"))
+    return ReportTable(
+        id="files-table",
+        caption="Every file",
+        unit="file",
+        columns=columns,
+        tones=["" if one["passed"] else "quiet" for one in files],
+    )
+
+
+def sentences(record: Record) -> Iterator[str]:
+    """Yield how much of the bound the plan uses, also on inputs not searched."""
+    planned = next(f for f in record["files"] if f["name"] == record["variant"])
+    unseen = record["unseen"]
+    yield f"It uses {usage_words(planned)} of the bound: {planned['reason']}."
+    inputs = f"On {count(unseen['count'], 'input')} that the search did not see"
+    yield f"{inputs}: {usage_words(unseen)}, {unseen['reason']}."
 
 
 def by_bits(layer: Mapping[str, Any], name: str) -> dict[int, float]:

@@ -16,6 +16,7 @@ from harness.core.case import Case, Variant
 from harness.core.errors import ParityError
 from harness.core.rounding import FLOAT
 from harness.core.runtime import runtime
+from harness.core.table import Column, ReportTable
 from harness.core.text import Line, count, few, wrapped
 from harness.plugins.bench.ratio import Pace, Ratio
 from harness.plugins.bench.rounds import Bench
@@ -27,7 +28,6 @@ _ROUNDS = 3
 """Number of times that each uniform file is opened to time its operators."""
 _COMPARED = 12
 """Number of rounds of a plan beside the uniform files; ten of them must agree."""
-_NAME = 24
 
 Kinds = Mapping[str, float]
 """Seconds of the operators of a layer, by the kinds that the runtime ran."""
@@ -178,12 +178,14 @@ class Stopwatch:
 def time_lines(times: PlanTimes) -> Iterator[Line]:
     """Yield the time of each file, and the operators that ran."""
     yield Line(text="")
-    yield Line(
-        text=f" {'':{_NAME}} {'median':>9}   the plan's time over it", tone="quiet"
-    )
-    for name, median_s in times.medians_s.items():
-        ratio = times.ratios.get(name, "")
-        yield Line(text=f" {name:<{_NAME}} {_ms(median_s):>9}   {ratio}".rstrip())
+    ratios = [str(times.ratios.get(name, "")) for name in times.medians_s]
+    yield from ReportTable(
+        columns=(
+            Column("file", [*times.medians_s]),
+            Column("median", [*map(_ms, times.medians_s.values())], "number"),
+            Column("the plan's time over it", ratios),
+        )
+    ).lines()
     yield from wrapped(
         f"Times of {times.inputs}, with {count(times.threads, 'thread')}. "
         f"{times.arithmetic}",

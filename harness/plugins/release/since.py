@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from harness.core.table import Column, ReportTable
+from harness.core.text import count
 from harness.engine.finished_run import load_report
 from harness.judge.run import beside_baseline
 from harness.plugins.release.baseline import (
@@ -15,8 +19,16 @@ from harness.plugins.release.baseline import (
 from harness.plugins.release.diff import Diff, diff, rtol_by
 from harness.plugins.release.screen import diff_lines, notes, totals
 from harness.plugins.release.selection import baselines_beside, with_verdicts
+from harness.plugins.release.thresholds import Change
 from harness.report.finish import Judged
 from harness.report.run_facts import RunFacts, Since
+
+_HOW = {
+    Change.WORSE: "is worse than in",
+    Change.GONE: "is gone, and was in",
+    Change.OPEN: "may be worse than in",
+    Change.INCOMPARABLE: "cannot be compared with",
+}
 
 
 def baseline_path(name: str, runs: Path) -> Path:
@@ -59,11 +71,41 @@ def since_of(found: Diff) -> Since:
     """Return the differences of two runs as reports show them."""
     return Since(
         before=found.before,
-        changes=found.changes,
         tells=found.tells,
         worse=bool(found.blocking),
         lines=[*diff_lines(found)],
         conditions=[*totals(found), *notes(found)],
+        reasons=[*_reasons(found)],
+        table=_table(found) if found.changes else None,
+    )
+
+
+def _reasons(found: Diff) -> Iterator[tuple[str, str]]:
+    blocking = [one for one in found.changes if one.blocks]
+    caused = Counter(cause for change in blocking for cause in change.causes)
+    for cause, results in caused.items():
+        words = (
+            f"Since the baseline {found.before}, {cause}, so "
+            f"{count(results, 'result')} cannot be compared with it. If that is "
+            "meant, `parity baseline accept` makes this run the baseline."
+        )
+        yield "", words
+    for change in blocking:
+        if not change.causes:
+            how = _HOW[change.change]
+            yield change.name, f"{how} the baseline {found.before}: {change.words}."
+
+
+def _table(found: Diff) -> ReportTable:
+    return ReportTable(
+        id="since-table",
+        caption=f"What is not as it was in {found.before}, the worst first",
+        columns=(
+            Column("change", [str(one.change) for one in found.changes]),
+            Column("of", [one.name for one in found.changes]),
+            Column("how", [one.words for one in found.changes]),
+        ),
+        unit="change",
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from harness.commands.options import STORE, HomePath, into_folder
-from harness.core.shown import echo
+from harness.core.shown import echo, print_lines
 
 
 @click.command()
@@ -34,8 +34,7 @@ def doctor(app: str, store: str) -> int:
     findings += check_targets(here / FILE)
     # pytest also collects a suite in a folder below this one.
     has_suite = any(any(here.glob(f"{below}{FILE}")) for below in ("", "*/", "*/*/"))
-    for line in render(findings, has_suite=has_suite):
-        echo(line)
+    print_lines(render(findings, has_suite=has_suite))
     return exit_code(findings)
 
 
@@ -47,11 +46,7 @@ def _app(suite: Path, app: str, store: str) -> int:
     from harness.suite.suite import load_suite
 
     findings = list(check_app(load_suite(suite), app, store))
-    label = max(len(finding.check) for finding in findings)
-    for finding in findings:
-        for line in finding_lines(finding, label=label):
-            echo(line)
-    echo()
+    print_lines(finding_lines(findings))
     if all(finding.status is Status.OK for finding in findings):
         echo(f"Every file of this suite loads in {app}.")
         return PARITY

@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 
 from harness.core.outcome import CANNOT_TELL, NO_PARITY, PARITY, Outcome
 from harness.core.record import OUTPUTS, CaseRecord
+from harness.core.table import Column, ReportTable
 from harness.core.text import FLOORS, Line, in_floors, operator, wrapped
 from harness.core.whole_file import write_whole
 from harness.judge.case import CaseVerdict
@@ -159,12 +160,10 @@ def version_lines(results: Sequence[VersionResult]) -> Iterator[Line]:
     rows = table_of(results)
     if any("floors" in cell for row in rows for cell in row):
         yield Line(text=f"floors: {FLOORS}", tone="quiet")
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for at, row in enumerate(rows):
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        wrong = any(cell.startswith(WRONG) for cell in row[1:])
-        tone = "quiet" if not at else "bad" if wrong else ""
-        yield Line(text="  ".join(cells).rstrip(), tone=tone)
+    columns = [Column(head, cells) for head, *cells in zip(*rows, strict=True)]
+    wrong = [any(cell.startswith(WRONG) for cell in row) for row in rows[1:]]
+    tones = ["bad" if one else "" for one in wrong]
+    yield from ReportTable(columns=columns, tones=tones).lines(indent="")
     yield Line(text="")
     for sentence in changes(results):
         yield from wrapped(sentence, indent="")

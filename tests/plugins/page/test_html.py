@@ -40,15 +40,6 @@ def component(page, name="unet"):
     return next(card for card in page.cards if card.title == name)
 
 
-def test_the_verdict_of_a_run_that_agrees_counts_its_cases(found):
-    page = page_of(found(agreeing(), agreeing("unet/onnxruntime/fp32")))
-
-    assert page.headline.words == "Agrees; not compared with a release"
-    assert page.headline.sentences == ["All 2 cases agree with PyTorch."]
-    assert page.headline.reasons == []
-    assert page.failures == []
-
-
 def test_the_head_says_what_was_tested_without_the_folders_of_one_machine(found):
     facts = found(agreeing())
     (suite,) = facts.about["suites"]
@@ -65,53 +56,6 @@ def test_the_head_says_what_was_tested_without_the_folders_of_one_machine(found)
     assert tested["machine"] == "a <fast> one · Linux"
 
 
-def test_a_run_that_could_not_tell_does_not_say_ship(found):
-    page = page_of(found(agreeing(), exit_code=2, stale=("a gap matches nothing",)))
-
-    assert page.headline.words == "Cannot say"
-    assert [one.words for one in page.headline.reasons] == ["a gap matches nothing"]
-
-
-def test_the_first_divergence_names_place_operator_line_and_inputs(found):
-    page = page_of(found(diverging(), exit_code=1))
-
-    first = page.failures[0].found
-    assert (first.case, first.place, first.op) == (CASE, "net.v2", "conv2d")
-    assert first.source == "net.py:7"
-    assert first.facts[0][0] == "412 floors, allowed 16"
-    assert "its inputs agree to 2 floors" in first.facts[0]
-
-
-def test_a_case_without_numbers_tells_why(found):
-    failed = record(failure={"outcome": "convert", "message": "MNN has no IsNaN."})
-
-    page = page_of(found(failed, exit_code=2))
-
-    (failure,) = page.failures
-    assert failure.words == "convert: MNN has no IsNaN."
-    assert failure.steps[0].text.startswith("parity run unet/mnn/fp32")
-    assert component(page).chart is None
-    assert "mnn fp32: convert. MNN has no IsNaN." in component(page).notes
-
-
-def test_every_failure_is_listed_with_a_command_that_explains_it(found):
-    cases = [f"unet/mnn/v{at}" for at in range(9)]
-
-    page = page_of(found(*map(diverging, cases), exit_code=1))
-    text = rendered(page, Path())
-
-    assert [one.case for one in page.headline.reasons] == cases
-    assert page.headline.reasons[0].words == (
-        "first diverges at net.v2 (conv2d): 412 floors, allowed 16."
-    )
-    assert "<summary>1 more</summary>" in text
-    for failure, case in zip(page.failures, cases, strict=True):
-        assert failure.steps[0].text == f"parity explain {case}"
-        assert failure.steps[1].text == f"parity show last {case}"
-        assert f'id="{failure.id}"' in text
-    assert text.count("parity explain") == len(cases)
-
-
 def explained(of, **about):
     told = {
         "suite": of.suite,
@@ -123,20 +67,6 @@ def explained(of, **about):
         "toml": "flag = 0",
     }
     return {of.key: Explained(**told | about)}
-
-
-def test_a_failure_shows_its_explanation_and_the_lines_that_fix_it(found):
-    one = diverging()
-
-    page = page_of(found(one, exit_code=1, explained=explained(one)))
-    text = rendered(page, Path())
-
-    assert [step.text for step in page.failures[0].steps[:2]] == [
-        "flag = 0",
-        f"parity show last {CASE}",
-    ]
-    assert "<dt>fixed by</dt><dd>flag = 0   412 → 3 floors</dd>" in text
-    assert "<dd>size the same</dd>" in text
 
 
 @pytest.mark.parametrize("about", [{"measured": "other files"}, {"first": "v1"}])
@@ -239,29 +169,6 @@ def test_the_table_of_risk_tells_defects_losses_gaps_and_skips_apart(found):
     ]
 
 
-def test_a_pass_by_a_known_gap_is_said_beside_the_verdict(found):
-    gap = Gap(case=f"{CASE}/*", outcome=Outcome.EXCEEDS, why="tanh form of GELU")
-
-    page = page_of(found(diverging(), gaps=(gap,)))
-
-    assert page.headline.sentences[0].endswith("1 case only by a known gap.")
-    assert "tanh form of GELU" in component(page).notes[0]
-
-
-def test_a_missing_runtime_is_a_skip_and_neither_agrees_nor_diverges(found):
-    missing = record(
-        case="unet/mnn/fp32",
-        failure={"outcome": "unavailable", "message": "mnn is not installed"},
-    )
-
-    page = page_of(found(missing, agreeing("vae/onnxruntime/fp32")))
-
-    assert page.headline.sentences[0] == (
-        "The one case agrees with PyTorch; 1 case skipped: mnn is not installed."
-    )
-    assert component(page).state == "quiet"
-
-
 def test_a_curve_has_its_own_limits_and_none_where_another_metric_bounds_it():
     curves = [
         Curve(case="fp32", x=[0, 1], y=[0.5, 2.0], limits=[16.0, 60.0]),
@@ -352,30 +259,10 @@ def test_a_thinned_curve_keeps_every_peak():
     assert {1234, 7777} <= set(kept)
 
 
-def test_what_cases_did_not_compare_is_listed(found):
-    counts = {"computing": 10, "aligned": 9, "fused": 1, "unmatched": 0}
-    fused = record(*chain(1.0), output(1.0), coverage={**counts, "missing": ["gelu_3"]})
-
-    page = page_of(found(fused))
-
-    assert cells(vars(page.sections[0])["table"], "coverage") == [0.9]
-    assert component(page).notes == ("mnn fp32: not compared: gelu_3",)
-
-
 def test_a_component_that_agrees_is_folded(found):
     page = page_of(found(agreeing(), agreeing("vae/mnn/fp32")))
 
     assert not any(card.open for card in page.cards)
-
-
-def test_a_table_wider_than_a_phone_says_that_it_scrolls(found):
-    ways = [f"unet/mnn/{name}" for name in ("fp32", "fp16-weights", "int8")]
-
-    wide = rendered(page_of(found(*map(agreeing, ways))), Path())
-    slim = rendered(page_of(found(agreeing())), Path())
-
-    assert "3 columns: the table scrolls sideways" in wide
-    assert "the table scrolls sideways →" not in slim
 
 
 def test_the_environment_names_the_suite_and_not_whose_machine_it_was(found):
@@ -538,9 +425,3 @@ def test_the_worst_pairs_say_what_draws_them_again_and_how_bad_they_are(
         " · read as another thing"
     )
     assert broken.words.startswith("seed 1 · psnr of a picture that is not finite")
-
-
-def test_the_nodes_of_a_cluster_are_named_with_their_cases(found):
-    ran = record(*chain(1.0), output(1.0), node="host-a 1f2e3d")
-
-    assert component(page_of(found(ran))).notes == ("Node host-a 1f2e3d ran mnn fp32.",)

@@ -98,7 +98,7 @@ def test_a_table_sorts_by_the_column_that_is_clicked(table):
     head = table.get_by_role("columnheader", name="floors", exact=True)
     head.get_by_role("button").click()
 
-    cells = table.locator("td:nth-child(3)").all_inner_texts()
+    cells = table.locator("td:nth-child(4)").all_inner_texts()
     floors = [float(cell.replace(",", "")) for cell in cells]
     assert head.get_attribute("aria-sort") == "descending"
     assert len(floors) == 10

@@ -11,6 +11,7 @@ import pytest
 from harness.core.comparison import Picture
 from harness.core.end_to_end import AppSetting
 from harness.core.record import CaseRecord, Row
+from harness.core.text import screen
 from harness.measure.attribution import Attribution, RoleShare
 from harness.measure.compare import compare
 from harness.plugins.pictures.words import attribution_of, picture_words, pipeline_lines
@@ -98,12 +99,7 @@ def blamed(*rows, found=FOUND):
 
 
 def lines(made):
-    return [line.text for line in pipeline_lines(made)]
-
-
-def the_line(made, word):
-    (found,) = [text for text in lines(made) if word in text]
-    return found
+    return [line.text for line in screen(pipeline_lines(made))]
 
 
 def test_a_components_case_has_no_picture():
@@ -165,90 +161,34 @@ def test_a_picture_of_another_size_is_not_passed_over(rows):
     assert words.startswith("picture")
 
 
-def test_what_runs_each_role_comes_first():
-    assert lines(record())[0] == (
-        "  text_encoder mnn/fp32, unet mnn/fp32, vae_decoder pytorch"
-    )
-
-
-def test_a_curve_has_a_bar_a_step_and_its_largest_error():
-    made = record(
+PERCEPTUAL = {"perceptual": 0.0123, "perceptual_by": "FLIP 1.6"}
+MADE = {
+    "nothing": record(growth=None, pictures=[], signature=""),
+    "all": record(
         *curve("teacher-forced", 1.5, 12.0, 100.0),
-        *curve("free-running", 1.0, 12.0, 10_000.0),
-    )
-
-    # Two bars of eight are a decade.
-    assert the_line(made, "teacher-forced") == "  teacher-forced  ▄▆█  up to 100 floors"
-    assert the_line(made, "free-running") == (
-        "  free-running    ▁▂█  up to 10,000 floors"
-    )
-
-
-def test_a_step_without_an_error_has_no_bar():
-    made = record(*curve("teacher-forced", 0.0, 5.0), *curve("free-running", 0.0, 0.0))
-    assert the_line(made, "teacher-forced") == "  teacher-forced   █  up to 5 floors"
-    assert the_line(made, "free-running") == "  free-running        up to 0 floors"
+        *curve("free-running", 0.0, 12.0, 10_000.0),
+        picture(2.0),
+        picture(2.0, 3, **PERCEPTUAL, expected_read="7", actual_read="1"),
+        growth=1.5,
+        guidance=[1.0, 4.25, 3.0],
+        signature="the halves of the guidance batch are exchanged",
+        pictures=[f"pictures/a/{n}-difference-x8.png" for n in range(2)],
+        attribution=FOUND.to_json(),
+    ),
+    "broken": record(*curve("free-running", 2.0, math.nan), of_another_size()),
+}
 
 
-@pytest.mark.parametrize("errors", [(2.0, math.nan), (math.nan, 2.0)])
-def test_a_step_that_is_not_finite_is_the_largest_error(errors):
-    line = the_line(record(*curve("free-running", *errors)), "free-running")
-    assert line.count("!") == 1
-    assert line.count("█") == 1
-    assert "up to 2 floors" not in line
+@pytest.mark.parametrize("name", MADE)
+def test_a_pipeline_has_these_lines(name, snapshot):
+    assert "\n".join(lines(MADE[name])) == snapshot
 
 
-def test_growth_and_guidance_are_said_where_they_are_known():
-    assert the_line(record(growth=1.5, guidance=[1.0, 4.25, 3.0]), "grows") == (
-        "  grows 1.50 × a step, guidance amplifies 4.25 × at most"
-    )
-    assert the_line(record(growth=0.98), "grows") == "  grows 0.98 × a step"
-    assert not [text for text in lines(record(growth=None)) if "grows" in text]
-
-
-def test_a_signature_stands_out():
-    said = "the halves of the guidance batch are exchanged"
-    (line,) = [x for x in pipeline_lines(record(signature=said)) if said in x.text]
-    assert line.tone == "bad"
-    assert not [x for x in pipeline_lines(record(signature="")) if x.tone == "bad"]
-
-
-def test_every_role_has_its_share():
-    assert lines(blamed())[1:] == [
-        "  picture off by 2 of 255 rms; of that error's power",
-        "      5.0% text_encoder     alone 0.5, without it 2",
-        "     80.0% unet             alone 1.75, without it 0.75",
-        "     12.5% vae_decoder      alone 0.625, without it 1.88",
-        "      2.5% interaction",
+def test_what_is_wrong_stands_out():
+    bad = [line for line in screen(pipeline_lines(MADE["all"])) if line.tone == "bad"]
+    assert [line.text.strip() for line in bad] == [
+        "the halves of the guidance batch are exchanged"
     ]
-
-
-def test_a_picture_says_all_that_was_measured():
-    perceptual = {"perceptual": 0.0123, "perceptual_by": "FLIP 1.6"}
-    read = {"expected_read": "7", "actual_read": "1"}
-
-    assert the_line(record(picture(2.0, 3)), "picture.3") == (
-        "  picture.3   max 2 mean 2 of 255, PSNR 42.1 dB, SSIM 0.9877, "
-        "perceptual: not measured, flip-evaluator is not installed"
-    )
-    assert the_line(record(picture(2.0, **perceptual, **read)), "picture.0") == (
-        "  picture.0   max 2 mean 2 of 255, PSNR 42.1 dB, SSIM 0.9877, "
-        "FLIP 1.6 0.0123, read 1 for 7"
-    )
-
-
-def test_a_picture_of_another_size_is_named_as_bad():
-    (line,) = [x for x in pipeline_lines(record(of_another_size())) if ".0" in x.text]
-    assert line.text == "  picture.0: not measured as a picture"
-    assert line.tone == "bad"
-
-
-def test_the_folder_of_the_pictures_is_named_once():
-    files = [f"pictures/a/{n}-difference-x8.png" for n in range(2)]
-    assert (
-        the_line(record(pictures=files), "pictures") == "  pictures        pictures/a"
-    )
-    assert not [text for text in lines(record(pictures=[])) if "pictures" in text]
 
 
 def test_a_record_is_read_as_it_was_written():

@@ -85,17 +85,6 @@ def kinds(decision):
     return [(reason.name, reason.kind) for reason in decision.reasons]
 
 
-def test_what_is_the_same_ships(tmp_path):
-    same = record(*chain(1, 2), output(2))
-
-    decision = decided(same, same, tmp_path)
-
-    assert decision.code == SHIP
-    assert page(decision).startswith(
-        "SHIP   2026-11-21T10-00-00\n compared with digits"
-    )
-
-
 GAPS = {"verdicts": [verdict(f"{CASE}/outputs", "gap")], "gaps": [GAP]}
 
 
@@ -177,27 +166,6 @@ def test_a_run_without_what_is_new_in_the_suite_does_not_ship(tmp_path):
     assert decided(same, same, tmp_path, **of_part).code == SHIP
 
 
-def test_a_known_gap_ships_and_says_who_accepted_it_and_until_when(tmp_path):
-    gone_wrong = record(output(99))
-
-    decision = decided(gone_wrong, gone_wrong, tmp_path, **GAPS)
-
-    assert decision.code == SHIP
-    said = " ".join(page(decision).split())
-    assert "exceeds, 1 check; accepted by B. Owner, until 2027-01-01" in said
-    assert "the converter fuses it (issue 31)" in said
-
-
-def test_a_file_that_speaks_about_nothing_does_not_ship(tmp_path):
-    same = record(output(2))
-
-    decision = decided(same, same, tmp_path, stale=["t.toml:9 matches no probe."])
-
-    assert decision.code == DO_NOT_SHIP
-    assert kinds(decision) == [("the suite", "stale")]
-    assert decision.reasons[0].words == "t.toml:9 matches no probe."
-
-
 def test_a_failure_accepted_with_the_baseline_ships_while_it_is_no_worse(tmp_path):
     wrong = record(output(99))
     about = {"verdicts": [verdict(f"{CASE}/outputs", "exceeds")], "why": "only a demo"}
@@ -221,100 +189,6 @@ def test_a_failure_accepted_with_the_baseline_does_not_ship_as_another_failure(
     assert kinds(decision) == [(f"{CASE}/outputs", "exceeds")]
 
 
-def test_a_run_of_other_inputs_cannot_be_decided(tmp_path):
-    decision = decided(
-        record(output(2), inputs={"s-0": "one"}),
-        record(output(2), inputs={"s-0": "two"}),
-        tmp_path,
-    )
-
-    assert decision.code == CANNOT_SAY
-    assert page(decision).startswith("CANNOT SAY")
-    assert "the weights, the configuration or the inputs" in page(decision)
-
-
-MADE = {"unet/checkpoint": "c1", "unet/configuration": "f1", "unet/recipe": "r1"}
-
-
-def retrained(floors, *, case=CASE, moved="checkpoint", hints=()):
-    """A case before and after something in its network changed."""
-    before = record(*chain(1, 1), output(2), case=case, inputs={"s-0": "one"})
-    after = record(*chain(1, 1), output(floors), case=case, inputs={"s-0": "two"})
-    parts = {name: d + "*" if moved in name else d for name, d in MADE.items()}
-    asked = {"device": "cpu", "hints": [["winograd_memory_level", 0]]}
-    return (
-        replace(before, made_of=MADE, asked=asked),
-        replace(after, made_of=parts, asked={**asked, "hints": list(hints)}),
-    )
-
-
-@pytest.mark.parametrize(
-    ("moved", "words"),
-    [
-        ("checkpoint", "the weights of unet changed"),
-        ("configuration", "the configuration of unet changed, and perhaps its weights"),
-        ("recipe", "the recipe of unet or its options changed"),
-        ("nothing", "the inputs of unet changed (s-0)"),
-    ],
-)
-def test_a_cause_names_the_part_that_changed(tmp_path, moved, words):
-    before, after = retrained(2, moved=moved)
-
-    assert f" 1  {words}\n" in page(decided(before, after, tmp_path))
-
-
-def test_the_cause_comes_first_and_then_what_to_do_about_it(tmp_path):
-    before, after = retrained(99)
-
-    text = page(decided(before, after, tmp_path))
-
-    cause = text.index(" 1  the weights of unet changed\n")
-    hint = text.index(" 2  hints winograd_memory_level = 0 → none\n")
-    advice = text.index("if that is meant, `parity baseline accept")
-    fault = text.index(f" 3  {CASE}/outputs   exceeds")
-    assert cause < hint < advice < fault
-    assert "in this case 1 and 2 changed too" in text
-    assert "outputs   incomparable" not in text
-    assert "--why" in text
-
-
-def test_a_cause_that_cases_share_is_said_once(tmp_path):
-    pairs = [retrained(2, case=case) for case in (CASE, "unet/mnn/int8")]
-    befores, afters = zip(*pairs, strict=True)
-    kept = accept(run(*befores), name="digits", who="A. Reviewer", why="", when=TODAY)
-    verdicts = verdicts_of(tmp_path, *afters, text=TIERS, whats=("layers", "outputs"))
-
-    found = diff(kept.report, run(*afters), exactly)
-    decision = decide(
-        kept, found, verdicts, names={one.key: one.case for one in afters}
-    )
-
-    assert page(decision).count("the weights of unet changed") == 1
-    assert "4 results cannot be compared" in page(decision)
-
-
-def test_settings_that_changed_alone_are_a_cause_with_its_advice(tmp_path):
-    before, after = retrained(2, moved="nothing")
-
-    text = page(decided(before, replace(after, inputs=before.inputs), tmp_path))
-
-    assert " 1  hints winograd_memory_level = 0 → none\n" in text
-    assert "if not, undo it" in text
-    assert "--why" not in text
-
-
-def test_the_page_fits_and_its_markdown_has_every_reason(tmp_path):
-    before = record(*chain(1, 1), output(1), peak_bytes=1)
-    after = record(*chain(1, 12), output(12), peak_bytes=400 << 20)
-
-    decision = decided(before, after, tmp_path)
-
-    assert all(len(line) <= 100 for line in page(decision).splitlines())
-    text = gate_markdown(decision)
-    assert text.startswith("## DO NOT SHIP   2026-11-21T10-00-00\n")
-    assert [text.count(f"  {n}  {CASE}/") for n in (1, 2, 3)] == [1, 1, 1]
-
-
 def test_a_failure_of_a_sample_that_the_accepted_run_did_not_have_does_not_ship(
     tmp_path,
 ):
@@ -333,3 +207,73 @@ def test_a_sample_that_is_new_leaves_the_others_compared(tmp_path):
     after = record(output(2), output(2, sample="s-1"))
 
     assert decided(record(output(2)), after, tmp_path).code == SHIP
+
+
+MADE = {"unet/checkpoint": "c1", "unet/configuration": "f1", "unet/recipe": "r1"}
+
+
+def retrained(floors, *, case=CASE, moved="checkpoint", hints=()):
+    """A case before and after something in its network changed."""
+    before = record(*chain(1, 1), output(2), case=case, inputs={"s-0": "one"})
+    after = record(*chain(1, 1), output(floors), case=case, inputs={"s-0": "two"})
+    parts = {name: d + "*" if moved in name else d for name, d in MADE.items()}
+    asked = {"device": "cpu", "hints": [["winograd_memory_level", 0]]}
+    return (
+        replace(before, made_of=MADE, asked=asked),
+        replace(after, made_of=parts, asked={**asked, "hints": list(hints)}),
+    )
+
+
+SAME, WRONG = record(output(2)), record(output(99))
+ONE, TWO = (record(output(2), inputs={"s-0": name}) for name in ("one", "two"))
+BEFORE, AFTER = retrained(2, moved="nothing")
+LARGE = record(*chain(1, 12), output(12), peak_bytes=400 << 20)
+PAGES = {
+    "the same": (SAME, SAME, {}),
+    "a known gap": (WRONG, WRONG, GAPS),
+    "a stale file": (SAME, SAME, {"stale": ["t.toml:9 matches no probe."]}),
+    "other inputs": (ONE, TWO, {}),
+    "other weights, and a failure": (*retrained(99), {}),
+    "another configuration": (*retrained(2, moved="configuration"), {}),
+    "another recipe": (*retrained(2, moved="recipe"), {}),
+    "other inputs of the network": (BEFORE, AFTER, {}),
+    "other settings": (BEFORE, replace(AFTER, inputs=BEFORE.inputs), {}),
+    "worse": (record(*chain(1, 1), output(1), peak_bytes=1), LARGE, {}),
+}
+CODES = dict.fromkeys(PAGES, DO_NOT_SHIP) | {
+    "the same": SHIP,
+    "a known gap": SHIP,
+    "other inputs": CANNOT_SAY,
+    "another configuration": CANNOT_SAY,
+    "another recipe": CANNOT_SAY,
+    "other inputs of the network": CANNOT_SAY,
+}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_page_has_these_words(tmp_path, name, snapshot):
+    before, after, about = PAGES[name]
+    decision = decided(before, after, tmp_path, **about)
+
+    assert all(len(line) <= 100 for line in page(decision).splitlines())
+    assert decision.code == CODES[name]
+    assert page(decision) == snapshot
+
+
+def test_the_markdown_has_these_words(tmp_path, snapshot):
+    before, after, _ = PAGES["worse"]
+    assert gate_markdown(decided(before, after, tmp_path)) == snapshot
+
+
+def test_a_cause_that_cases_share_is_said_once(tmp_path):
+    pairs = [retrained(2, case=case) for case in (CASE, "unet/mnn/int8")]
+    befores, afters = zip(*pairs, strict=True)
+    kept = accept(run(*befores), name="digits", who="A. Reviewer", why="", when=TODAY)
+    verdicts = verdicts_of(tmp_path, *afters, text=TIERS, whats=("layers", "outputs"))
+    found = diff(kept.report, run(*afters), exactly)
+    names = {one.key: one.case for one in afters}
+
+    text = page(decide(kept, found, verdicts, names=names))
+
+    assert text.count("the weights of unet changed") == 1
+    assert "4 results cannot be compared" in text

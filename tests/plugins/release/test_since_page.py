@@ -59,7 +59,7 @@ def test_what_changed_since_a_baseline_stands_at_the_top(found):
 
     assert page.headline.words == "Do not ship"
     assert page.headline.reasons[0].words.startswith("is worse than in the baseline v1")
-    assert cells(page.since_table, "how") == [words]
+    assert cells(page.since.table, "how") == [words]
     assert text.index("Since v1") < text.index('id="cases"')
 
 
@@ -86,6 +86,6 @@ def test_a_run_like_its_baseline_says_so_without_a_table(found):
     text = rendered(page, Path())
 
     assert page.headline.words == "Ship"
-    assert page.since_table is None
+    assert page.since.table is None
     assert "12 rows: 12 same" in text
     assert "files that differ: a.toml" in text

@@ -7,8 +7,7 @@ import pytest
 
 from harness.core.text import screen
 from harness.report.layers import layer_lines
-from harness.report.markdown import markdown
-from harness.report.summary import summary
+from harness.report.summary import markdown, summary
 from tests.unit.scenes import SCENES, scene
 
 
@@ -19,7 +18,9 @@ def test_a_summary_has_these_words_in_markdown(name, tmp_path, snapshot):
     assert markdown(facts, list(summary(facts, report="report.html"))) == snapshot
 
 
-@pytest.mark.parametrize("name", ["agrees", "local error", "crashed", "picture"])
+@pytest.mark.parametrize(
+    "name", ["agrees", "many", "local error", "crashed", "picture"]
+)
 def test_a_case_lists_its_values_in_these_words(name, tmp_path, snapshot):
     facts = scene(name, tmp_path)
     record = facts.requested[0]

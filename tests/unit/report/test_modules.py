@@ -70,7 +70,7 @@ def test_a_module_of_nothing_but_nan_is_infinitely_far_off(judged, own):
     down, mid = rolled_up(made, verdicts).parts.values()
     assert (mid.floors, mid.out) == (math.inf, 1)
     assert math.isnan(down.local)
-    last = list(module_lines(made, verdicts, depth=1))[-1].text.split()
+    last = list(screen(module_lines(made, verdicts, depth=1)))[-1].text.split()
     assert last[:2] == ["inf", "inf" if own else "-"]
 
 

@@ -11,7 +11,7 @@ const data = JSON.parse(await unpacked("data"));
 const PER_PAGE = 10;
 const MOST_ON_PAPER = 500; // a longer table prints its first rows and its length
 const PASSED = ["within", "another", "gap"];
-const NUMERIC = ["number", "sci", "percent", "ssim"];
+const NUMERIC = ["number", "sci", "decibels", "percent", "ssim"];
 const tables = {};
 
 function made(tag, about = {}, ...children) {
@@ -36,6 +36,7 @@ function shown(column, cell) {
   if (column.kind === "sci") return cell === 0 ? "0" : cell.toExponential(2);
   if (column.kind === "percent") return percent(cell);
   if (column.kind === "ssim") return cell.toFixed(4);
+  if (column.kind === "decibels") return cell.toFixed(1);
   return Math.abs(cell) >= 1000
     ? Math.round(cell).toLocaleString("en")
     : String(Number(cell.toPrecision(3)));

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
@@ -24,7 +23,7 @@ from packaging.utils import canonicalize_name
 from harness.core.case import Device
 from harness.core.environment import core_count, environment, installed, packages
 from harness.core.runtime import Runtime, runtimes
-from harness.core.text import WIDTH
+from harness.core.text import Line, wrapped
 from harness.core.waiting import awaited
 from harness.plugins.start.doctor.child import COMPILE_S, LIMIT_S, Answer, ask_child
 
@@ -32,7 +31,6 @@ MNN_TELEMETRY = "aliyun-log-python-sdk"
 _GIB = 2**30
 _FULL_SIZE_BYTES = 12 * _GIB
 _SCANT_BYTES = 2 * _GIB
-_LABEL_WIDTH = 21
 
 Ask = Callable[..., Answer]
 """A function that calls another one in a child process, which may crash."""
@@ -94,38 +92,37 @@ def exit_code(findings: Iterable[Diagnosis]) -> int:
     return 2 if any(each.status is Status.FAIL for each in findings) else 0
 
 
-def render(findings: Iterable[Diagnosis], *, has_suite: bool) -> Iterator[str]:
-    """Yield the findings as lines, absent optional parts last, then a verdict.
+def render(findings: Iterable[Diagnosis], *, has_suite: bool) -> Iterator[Line]:
+    """Yield the findings, absent optional parts last, then a verdict.
 
     Where there is no suite to run, the next step writes one.
     """
     findings = sorted(findings, key=lambda each: each.status is Status.ABSENT)
-    for each in findings:
-        yield from finding_lines(each)
-    yield ""
+    yield from finding_lines(findings)
     if broken := sum(each.status is Status.FAIL for each in findings):
-        yield f"Not ready: fix what has a ✗ first ({broken} in all)."
-        yield "next   parity doctor"
+        yield Line(text=f"Not ready: fix what has a ✗ first ({broken} in all).")
+        yield Line(text="next   parity doctor")
         return
     here = [
         each.check
         for each in findings
         if each.status is Status.OK and each.check.split(" ")[0] in runtimes()
     ]
-    yield f"Ready: parity can be measured on {', '.join(here)}."
+    yield Line(text=f"Ready: parity can be measured on {', '.join(here)}.")
     command = "pytest -m parity" if has_suite else "parity init path/to/checkpoint"
-    yield f"next   {command}"
+    yield Line(text=f"next   {command}")
 
 
-def finding_lines(finding: Diagnosis, *, label: int = _LABEL_WIDTH) -> Iterator[str]:
-    """Yield the lines of one finding, whose name has `label` columns."""
-    margin = " " * (label + 4)
-    first, *more = textwrap.wrap(finding.says, WIDTH - len(margin))
-    yield f" {finding.status} {finding.check:<{label}} {first}"
-    yield from (margin + line for line in more)
-    if finding.fix:
-        # The line is not wrapped, so that the command can be copied.
-        yield f"{margin}→ {finding.fix}"
+def finding_lines(findings: Sequence[Diagnosis]) -> Iterator[Line]:
+    """Yield the findings and an empty line."""
+    label = max((len(each.check) for each in findings), default=0)
+    for each in findings:
+        lead = f" {each.status} {each.check:<{label}}  "
+        yield from wrapped(each.says, indent=lead)
+        if each.fix:
+            # The line is not wrapped, so that the command can be copied.
+            yield Line(text=f"→ {each.fix}", lead=" " * len(lead))
+    yield Line(text="")
 
 
 def tested_versions() -> dict[str, str]:
