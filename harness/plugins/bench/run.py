@@ -21,7 +21,7 @@ from harness.engine.run import open_store
 from harness.engine.worker_pool import Progress
 from harness.plugins.bench import record
 from harness.plugins.bench.ratio import Pace, ratio_of
-from harness.plugins.bench.record import DETAIL, benchmarks
+from harness.plugins.bench.record import benchmarks
 from harness.plugins.bench.rounds import Bench
 from harness.plugins.bench.timing import (
     BenchPlan,
@@ -118,20 +118,19 @@ def time_files(
     return CANNOT_TELL if any(one.failure for one in timings) else 0
 
 
-def keep_times(
-    suite: Suite, runs: Path, plan: BenchPlan, timings: Sequence[Timing]
-) -> None:
+def keep_times(suite: Suite, runs: Path, timings: Sequence[Timing]) -> None:
     """Write timings, and print where."""
-    folder, why = record.keep(suite, runs, timings, plan)
+    path, why = record.keep(suite, runs, timings)
     echo()
-    echo(f"wrote {near(folder / DETAIL)}")
     if why:
+        echo(f"wrote {near(path)}")
         echo(f"no run of this suite on this machine to add to: {why}")
         echo("next  parity run, then this again, for `parity gate` and the page")
     else:
-        echo(f"added the times to run {folder.name}: `parity gate` reads them")
-        steps = Settings(runs=str(runs)).next_steps(folder.name)
-        echo(f"next  parity report {folder.name}{steps.runs}, for its page")
+        run = path.parent.name
+        echo(f"added the times to run {run}: `parity gate` reads them")
+        steps = Settings(runs=str(runs)).next_steps(run)
+        echo(f"next  parity report {run}{steps.runs}, for its page")
 
 
 def _plan_lines(plan: BenchPlan) -> Iterator[Line]:
