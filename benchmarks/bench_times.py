@@ -79,7 +79,7 @@ RULES: dict[str, Rule] = {
 
 
 def timed(cases: Sequence[str], store: str) -> list[dict[str, Any]]:
-    """Time every file once; return what `bench.json` says of each."""
+    """Time every file once; return the entry of each."""
     options = ["--store", store] if store else []
     with tempfile.TemporaryDirectory() as runs:
         command = [sys.executable, "-m", "harness", "bench", *cases]
@@ -90,7 +90,7 @@ def timed(cases: Sequence[str], store: str) -> list[dict[str, Any]]:
         )
         (path,) = Path(runs).glob("*/bench.json")
         timings: list[dict[str, Any]]
-        timings = json.loads(path.read_text(encoding="utf-8"))["timings"]
+        timings = json.loads(path.read_text(encoding="utf-8"))["benchmarks"]
     return timings
 
 

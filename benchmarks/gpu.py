@@ -236,7 +236,8 @@ def row(store: Store, case: Case, way: Way, rounds: int, *, dry: bool) -> str:
         else:
             layers, outputs, fell_back = errors_of_file(store, own)
         subject = Subject(case=own, is_eager=way.runtime == REFERENCE)
-        with Bench(store, limits=LIMITS) as bench, Watch() as watch:
+        with Engine(store, LIMITS) as engine, Watch() as watch:
+            bench = Bench(engine.artifacts)
             (timing,) = bench.times([subject], BenchPlan(rounds=rounds))
     if timing.failure:
         raise ParityError(timing.failure)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future
 from pathlib import Path
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from harness.core.case import Case, Sample
 from harness.core.end_to_end import Tested
@@ -17,8 +17,15 @@ from harness.core.settings import Settings
 from harness.engine.worker_pool import Progress
 from harness.suite.schema import Limits
 
+if TYPE_CHECKING:
+    from harness.engine.engine import Engine
+
 Tell = Callable[[Progress], None]
 """Receives the progress of stages, from several threads."""
+
+
+NodeWork = Callable[["Engine", str], object]
+"""Work on a node. It receives the node's engine and its name, and can be pickled."""
 
 
 class CaseEngine(Protocol):
@@ -60,6 +67,20 @@ class CaseExecutor(Executor, ABC):
         """Return what runs cases by this executor, and ends it when it is closed.
 
         `pictures` is the folder for the pictures of pipelines' cases.
+        """
+
+    @abstractmethod
+    def alone(
+        self,
+        settings: Settings,
+        limits: Limits,
+        work: NodeWork,
+        cases: Sequence[Tested],
+        node_number: int,
+    ) -> Future[Any]:
+        """Start work on cases on one node, with no task beside it; return its result.
+
+        The same number means the same node every time, while the nodes are the same.
         """
 
 

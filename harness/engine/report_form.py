@@ -20,6 +20,7 @@ from harness.core.record_form import (
     Count,
     Finite,
     Name,
+    RanForm,
     Share,
     Text,
 )
@@ -105,6 +106,8 @@ class BenchmarkFacts(TypedDict):
     rounds: NotRequired[list[Time]]
     over_pytorch: NotRequired[list[Time]]
     withheld: NotRequired[Share | None]
+    withheld_rounds: NotRequired[list[Share | None]]
+    ran: NotRequired[RanForm]
     machine: NotRequired[Name]
     node: NotRequired[Name]
     threads: NotRequired[Count]

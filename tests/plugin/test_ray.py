@@ -159,7 +159,7 @@ def test_a_node_that_times_a_component_is_in_the_record(drawing, cluster, shared
     (path,) = drawing.path.glob("reports/runs/*/bench.json")
     told = json.loads(path.read_text())
     nodes = {subject: set() for subject in SUBJECTS}
-    for one in told["timings"]:
+    for one in told["benchmarks"]:
         nodes[one["case"].partition("/")[0]].add(one["node"])
         assert one["machine"] == told["environment"]["id"]  # both nodes are here
     (first,), (second,) = nodes.values()

@@ -48,5 +48,5 @@ def bench(  # one option each
     with run.started(loaded, Settings(store=store, on=on)) as running:
         if against:
             return run.time_against(running, pairs, plan)
-        keep = partial(run.keep_times, loaded, Path(runs), plan)
+        keep = partial(run.keep_times, loaded, Path(runs))
         return run.time_files(running, timed, plan, keep)

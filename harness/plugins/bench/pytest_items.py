@@ -106,12 +106,14 @@ def _report(settings: Settings, timed: Timed, benchmark: BenchmarkFixture) -> No
         ParityError: Something cannot be made, loaded or run.
 
     """
+    from harness.engine.engine import Engine
     from harness.plugins.bench.rounds import Bench
     from harness.plugins.bench.worker import prepared, watched
 
     store = open_store(settings.store)
-    limits, convert = timed.suite.limits, settings.mnn_convert
-    with Bench(store, limits=limits, mnn_convert=convert) as bench:
+    limits, convert = timed.suite.limits, settings.mnn_convert or None
+    with Engine(store, limits, mnn_convert=convert) as engine:
+        bench = Bench(engine.artifacts)
         turn = bench.turn(timed.subject, _ONCE)
         once = bench.time(turn)
     threads = turn.device.threads

@@ -1,10 +1,9 @@
-"""Write times to the disk: beside a run's report, and into the report."""
+"""Write times to the disk: into a run's report, or into a file of their own."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,21 +19,21 @@ from harness.core.whole_file import write_whole, writing
 from harness.engine.finished_run import LAST, find_run, read_report
 from harness.engine.report_form import ReportForm
 from harness.engine.run import files_of, path_of
-from harness.engine.run_folder import REPORT, RunFolder, compact, refuse_damaged
-from harness.plugins.bench.timing import BenchPlan, Timing
+from harness.engine.run_folder import RunFolder, compact
+from harness.plugins.bench.timing import Timing
 from harness.suite.suite import Suite
 
 DETAIL = "bench.json"
+"""The file of times that belong to no run."""
+
 METRIC = "latency_ms"
 
 
-def keep(
-    suite: Suite, runs: Path, timings: Sequence[Timing], plan: BenchPlan
-) -> tuple[Path, str]:
-    """Write the timings; add them to the newest run, if it is of the same files here.
+def keep(suite: Suite, runs: Path, timings: Sequence[Timing]) -> tuple[Path, str]:
+    """Add times to the newest run, if it is of the same files here.
 
-    The result is the folder, and the reason why no run's report has the times now; the
-    reason is empty if a report has them.
+    The result is the file that has the times now, and the reason why it is no run's
+    report; the reason is empty if it is one.
 
     Raises:
         ParityError: The folder cannot be written to.
@@ -45,17 +44,18 @@ def keep(
         why = _unfit(read_report(report), suite, timings)
     except SuiteError:
         why = f"there is no run under {runs} that can be read"
+    facts: dict[str, Any]
     if why:
-        report = RunFolder.create(runs, datetime.now().astimezone()).path / REPORT
-    folder = report.parent
-    with writing(folder, "give another with --runs"):
-        write_detail(folder, suite, timings, plan)
+        report = RunFolder.create(runs, datetime.now().astimezone()).path / DETAIL
+        where = environment().to_json()
+        facts = public_values({"suite": suite.name, "environment": where})
+    with writing(report.parent, "give another with --runs"):
         if not why:
             # All other facts stay as they are, also those that this version ignores.
-            data = read_json(report, dict[str, msgspec.Raw])
-            there = decode(bytes(data.pop("benchmarks", b"[]")), list[Any])
-            write_whole(report, compact(data | {"benchmarks": merged(there, timings)}))
-    return folder, why
+            facts = read_json(report, dict[str, msgspec.Raw])
+        there = decode(bytes(facts.pop("benchmarks", b"[]")), list[Any])
+        write_whole(report, compact(facts | {"benchmarks": merged(there, timings)}))
+    return report, why
 
 
 def merged(there: Sequence[Any], timings: Sequence[Timing]) -> list[dict[str, Any]]:
@@ -107,6 +107,8 @@ def _entry(timing: Timing, eager: Timing | None) -> dict[str, Any]:
         "memory_bytes": max(one.peak_bytes - one.base_bytes for one in rounds),
         "cores": round(statistics.median(one.cores for one in rounds), 3),
         "withheld": round(max(known), 4) if known else None,
+        "withheld_rounds": [one.withheld for one in rounds],
+        "ran": public_values(dict(rounds[0].ran)),
         # A run names its own machine, and not the nodes of a cluster.
         **({"node": timing.node, "machine": where.id} if where else {}),
     }
@@ -115,42 +117,6 @@ def _entry(timing: Timing, eager: Timing | None) -> dict[str, Any]:
 def _withheld(timing: Timing) -> float | None:
     known = [one.withheld for one in timing.rounds if one.withheld is not None]
     return statistics.median(known) if known else None
-
-
-def write_detail(
-    folder: Path, suite: Suite, timings: Sequence[Timing], plan: BenchPlan
-) -> None:
-    """Write every run and every failure as JSON.
-
-    Other subjects in this file stay, because each component may be timed by its own
-    command.
-    """
-    entries = {entry["case"]: entry for entry in benchmarks(timings)}
-    made = {
-        timing.subject.id: {
-            "case": timing.subject.id,
-            **entries.get(timing.subject.id, {}),
-            "ran": dict(timing.rounds[0].ran) if timing.rounds else {},
-            "withheld_rounds": [one.withheld for one in timing.rounds],
-            "failure": timing.failure,
-        }
-        for timing in timings
-    }
-    detail, there = folder / DETAIL, list[dict[str, Any]]()
-    if detail.is_file():
-        with refuse_damaged(detail, "delete it, then time again"):
-            there = read_json(detail, _Detail).timings
-    told = {
-        "suite": suite.name,
-        "environment": environment().to_json(),
-        "plan": asdict(plan),
-        "timings": [*(one for one in there if one["case"] not in made), *made.values()],
-    }
-    write_whole(detail, compact(public_values(told)))
-
-
-class _Detail(msgspec.Struct):
-    timings: list[dict[str, Any]]
 
 
 def _unfit(data: ReportForm, suite: Suite, timings: Sequence[Timing]) -> str:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, cast
 
 from harness.core.case import Case, Component
 from harness.core.errors import ParityError
 from harness.core.outcome import Outcome
 from harness.core.runtime import check_words
-from harness.engine.artifacts import Artifacts, native_converter
-from harness.engine.store import Store
+from harness.engine.artifacts import Artifacts
 from harness.engine.worker import JobResult
-from harness.engine.worker_pool import Progress, WorkerPool
 from harness.plugins.bench.timing import (
-    TIMING,
     BenchPlan,
     Round,
     Subject,
@@ -25,7 +21,6 @@ from harness.plugins.bench.timing import (
 )
 from harness.plugins.pipelines.case import Pipeline, PipelineCase, RoleFile
 from harness.plugins.pipelines.stages import draw, role_file
-from harness.suite.schema import Limits
 
 if TYPE_CHECKING:
     from harness.runtimes.session import Spent
@@ -38,42 +33,11 @@ CLOCK_OPERATORS: Final = "harness.plugins.bench.worker:clock_operators"
 """Times the operators of a deployed file (the runtime's own host)."""
 
 
-class Bench(AbstractContextManager["Bench"]):
-    """Time subjects in child processes; a context manager that ends its turns.
+@dataclass(frozen=True)
+class Bench:
+    """Times subjects in child processes of an engine, whose `artifacts` these are."""
 
-    `limits` are the time of one turn, and memory. An empty `mnn_convert` means a native
-    converter on PATH or the wheel's. `on_progress` receives the progress of the stages.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        *,
-        limits: Limits,
-        mnn_convert: str = "",
-        on_progress: Callable[[Progress], None] | None = None,
-    ) -> None:
-        self._worker_pool = WorkerPool.of(limits, self._tell)
-        self._on_progress = on_progress
-        self._round = ""
-        self._artifacts = Artifacts(
-            store, self._worker_pool, native_converter(mnn_convert or None)
-        )
-
-    def close(self) -> None:
-        """End running turns. A few idle hosts are kept."""
-        self._worker_pool.close()
-
-    def __exit__(self, *_: object) -> None:
-        """Close it, however the `with` ends."""
-        self.close()
-
-    def each(
-        self, groups: Iterable[Sequence[Subject]], plan: BenchPlan
-    ) -> Iterator[list[Timing]]:
-        """Yield the times of each group of subjects, one group after another."""
-        for subjects in groups:
-            yield self.times(subjects, plan)
+    artifacts: Artifacts
 
     def times(self, subjects: Sequence[Subject], plan: BenchPlan) -> list[Timing]:
         """Time subjects in rounds; a subject that fails has no more turns, and no row.
@@ -84,24 +48,18 @@ class Bench(AbstractContextManager["Bench"]):
         made = {one.id: Timing(subject=one) for one in subjects}
         turns: dict[str, Turn] = {}
         for number in range(plan.rounds):
-            self._round = f"round {number + 1} of {plan.rounds}"
+            words = f"round {number + 1} of {plan.rounds}"
             order = [name for name, one in made.items() if not one.failure]
             for name in order[:: -1 if number % 2 else 1]:
                 one = made[name]
                 try:
                     if name not in turns:
                         turns[name] = self.turn(one.subject, plan)
-                    done = (*one.rounds, self.time(turns[name]))
+                    done = (*one.rounds, self.time(replace(turns[name], round=words)))
                     made[name] = replace(one, rounds=done, files=turns[name].files)
                 except ParityError as error:
                     made[name] = replace(one, rounds=(), failure=str(error))
         return list(made.values())
-
-    def _tell(self, progress: Progress) -> None:
-        """Pass on a stage's progress; the detail of a turn is its round."""
-        if self._on_progress is not None:
-            detail = self._round if progress.stage == TIMING else progress.detail
-            self._on_progress(replace(progress, detail=detail))
 
     def turn(self, subject: Subject, plan: BenchPlan) -> Turn:
         """Return the turn that a worker process runs; make what the store lacks.
@@ -115,18 +73,18 @@ class Bench(AbstractContextManager["Bench"]):
         what: Component | Pipeline
         if isinstance(case, PipelineCase):
             what, plan_of = case.pipeline, plan.of_pipelines
-            inputs, _ = draw(self._artifacts, case.pipeline, case.device)
+            inputs, _ = draw(self.artifacts, case.pipeline, case.device)
             for role, own in case.roles:
                 if own is not None and not subject.is_eager:
-                    deployed.append(role_file(self._artifacts, own, role))
+                    deployed.append(role_file(self.artifacts, own, role))
         else:
             assert isinstance(case, Case)  # noqa: S101  # as above
             case = replace(case, samples=case.samples[:1])
             what, plan_of = case.component, plan
-            (reading,) = self._artifacts.prepare(case, case.samples).values()
+            (reading,) = self.artifacts.prepare(case, case.samples).values()
             inputs = reading.inputs
             if not subject.is_eager:
-                deployed.append(role_file(self._artifacts, case, subject.runtime))
+                deployed.append(role_file(self.artifacts, case, subject.runtime))
         return Turn(
             id=subject.id,
             what=what,
@@ -158,7 +116,7 @@ class Bench(AbstractContextManager["Bench"]):
     def _job(self, turn: Turn, task: str) -> JobResult:
         in_torch = isinstance(turn.what, Pipeline) or not turn.deployed
         host = "torch" if in_torch else turn.deployed[0].backend
-        result = self._worker_pool.job(
+        result = self.artifacts.worker_pool.job(
             host,
             task,
             turn,

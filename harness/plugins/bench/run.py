@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.commands.progress import ProgressLines
 from harness.core.end_to_end import Tested
@@ -16,12 +17,13 @@ from harness.core.outcome import CANNOT_TELL
 from harness.core.settings import Settings, near
 from harness.core.shown import echo, print_lines
 from harness.core.text import Line, count, cut, few, joined, wrapped
-from harness.engine.executors import CaseExecutor, executor_on
+from harness.engine.engine import Engine
+from harness.engine.executors import executor_on
 from harness.engine.run import open_store
 from harness.engine.worker_pool import Progress
-from harness.plugins.bench import record
+from harness.plugins.bench import elsewhere, record
 from harness.plugins.bench.ratio import Pace, ratio_of
-from harness.plugins.bench.record import DETAIL, benchmarks
+from harness.plugins.bench.record import benchmarks
 from harness.plugins.bench.rounds import Bench
 from harness.plugins.bench.timing import (
     BenchPlan,
@@ -32,8 +34,8 @@ from harness.plugins.bench.timing import (
 from harness.report.times import disturbed_words, quartiles
 from harness.suite.suite import Suite, load_suite
 
-if TYPE_CHECKING:
-    from harness.plugins.bench.elsewhere import BenchElsewhere
+Each = Callable[[Iterable[Sequence[Subject]], BenchPlan], Iterator[list[Timing]]]
+"""Times each group of subjects, here or elsewhere."""
 
 _NAME = 27
 _SHOWN = 6
@@ -48,7 +50,7 @@ _MARKS = {
 
 
 @contextmanager
-def started(suite: Suite, settings: Settings) -> Iterator[Bench | BenchElsewhere]:
+def started(suite: Suite, settings: Settings) -> Iterator[Each]:
     """Print where the figures come from, and show progress on a terminal."""
     where = [f"cluster {settings.on}"] if settings.on else _facts(environment())
     lines = ProgressLines(sys.stderr)
@@ -63,27 +65,15 @@ def started(suite: Suite, settings: Settings) -> Iterator[Bench | BenchElsewhere
         store = open_store(settings.store)
         executor = executor_on(settings.on, tell)
         print_lines(joined((f"bench: {near(suite.path)}", *where), indent=""))
-        with (
-            Bench(store, limits=suite.limits, on_progress=tell)
-            if executor is None
-            else _on_cluster(executor, suite, settings)
-        ) as bench:
-            yield bench
+        if executor is not None:
+            with executor:  # the tasks that are left end with it
+                yield partial(elsewhere.each, executor, suite, settings)
+            return
+        with Engine(store, suite.limits, on_progress=tell) as engine:
+            bench = Bench(engine.artifacts)
+            yield lambda groups, plan: (bench.times(one, plan) for one in groups)
     finally:
         lines.close()
-
-
-def _on_cluster(
-    executor: CaseExecutor, suite: Suite, settings: Settings
-) -> BenchElsewhere:
-    from harness.plugins.bench.elsewhere import BenchElsewhere
-    from harness.plugins.fleet.cluster import NodeSettings
-
-    return BenchElsewhere(
-        executor=executor,
-        place=NodeSettings.of(settings, suite.limits),
-        order=list(dict.fromkeys(case.subject for case in suite.tested)),
-    )
 
 
 def _facts(about: Environment) -> list[str]:
@@ -96,7 +86,7 @@ def _facts(about: Environment) -> list[str]:
 
 
 def time_files(
-    bench: Bench | BenchElsewhere,
+    each: Each,
     chosen: Sequence[Tested],
     plan: BenchPlan,
     keep: Callable[[list[Timing]], None],
@@ -108,7 +98,7 @@ def time_files(
         print_lines(wrapped(text, indent="", tone="quiet"))
     timings: list[Timing] = []
     try:
-        for made in bench.each(subjects_of(chosen).values(), plan):
+        for made in each(subjects_of(chosen).values(), plan):
             print_lines(_component_lines(made))
             timings += made
     finally:
@@ -118,20 +108,19 @@ def time_files(
     return CANNOT_TELL if any(one.failure for one in timings) else 0
 
 
-def keep_times(
-    suite: Suite, runs: Path, plan: BenchPlan, timings: Sequence[Timing]
-) -> None:
+def keep_times(suite: Suite, runs: Path, timings: Sequence[Timing]) -> None:
     """Write timings, and print where."""
-    folder, why = record.keep(suite, runs, timings, plan)
+    path, why = record.keep(suite, runs, timings)
     echo()
-    echo(f"wrote {near(folder / DETAIL)}")
     if why:
+        echo(f"wrote {near(path)}")
         echo(f"no run of this suite on this machine to add to: {why}")
         echo("next  parity run, then this again, for `parity gate` and the page")
     else:
-        echo(f"added the times to run {folder.name}: `parity gate` reads them")
-        steps = Settings(runs=str(runs)).next_steps(folder.name)
-        echo(f"next  parity report {folder.name}{steps.runs}, for its page")
+        run = path.parent.name
+        echo(f"added the times to run {run}: `parity gate` reads them")
+        steps = Settings(runs=str(runs)).next_steps(run)
+        echo(f"next  parity report {run}{steps.runs}, for its page")
 
 
 def _plan_lines(plan: BenchPlan) -> Iterator[Line]:
@@ -226,14 +215,14 @@ def pairs(
 
 
 def time_against(
-    bench: Bench | BenchElsewhere,
+    each: Each,
     pairs: Sequence[tuple[Subject, Subject]],
     plan: BenchPlan,
 ) -> int:
     """Time pairs of builds in turns; return 1 if one is slower, 2 if unknown."""
     print_lines(_plan_lines(plan))
     paces = set()
-    for before, after in bench.each(pairs, plan):
+    for before, after in each(pairs, plan):
         if not (before.rounds and after.rounds):
             failed = before if before.failure else after
             print_lines([Line(text=f" ? {failed.subject.id}", tone="bad")])

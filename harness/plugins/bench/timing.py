@@ -19,9 +19,6 @@ from harness.suite.suite import Suite
 if TYPE_CHECKING:
     from harness.runtimes.session import Ran
 
-TIMING = "timing"
-"""The name of the stage, for progress."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
@@ -143,6 +140,7 @@ class Turn:
         deployed: The deployed file of a component, or those of a pipeline; PyTorch
             runs what has none.
         device: The device of a component, or PyTorch's device in a pipeline.
+        round: The number of the round, for progress.
 
     """
 
@@ -152,6 +150,7 @@ class Turn:
     inputs: Entry
     device: Device
     plan: BenchPlan
+    round: str = ""
 
     @property
     def files(self) -> dict[str, str]:

@@ -21,7 +21,7 @@ from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.engine.host import report_progress
 from harness.measure.trace import load_inputs
-from harness.plugins.bench.timing import TIMING, BenchPlan, Loaded, Round, Turn
+from harness.plugins.bench.timing import BenchPlan, Loaded, Round, Turn
 from harness.plugins.pipelines.case import Pipeline, RoleFile
 from harness.runtimes.session import Ran, Session, open_session
 
@@ -46,7 +46,7 @@ def time_turn(turn: Turn) -> Round:
     import psutil
 
     loading = prepared(turn)
-    report_progress(TIMING, turn.id, turn.device.device)
+    report_progress("timing", turn.id, turn.round)
     base_bytes = psutil.Process().memory_info().rss
     begin = time.perf_counter()
     with loading as loaded:

@@ -31,7 +31,7 @@ from harness.core.settings import Settings
 from harness.core.waiting import awaited
 from harness.engine import shared
 from harness.engine.engine import Engine, record_of
-from harness.engine.executors import Tell
+from harness.engine.executors import NodeWork, Tell
 from harness.engine.groups import Begun
 from harness.engine.needs import Takes, TaskStep, takes
 from harness.engine.run_folder import PICTURES
@@ -168,6 +168,19 @@ class Task:
                 if path.is_file()
             }
             return CaseResult(record=record, pictures=drawn)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeTask(Task):
+    """Work on cases that must be alone on its node; see `CaseExecutor.alone`."""
+
+    work: NodeWork
+    alone: bool = True
+
+    def __call__(self, tell: Tell | None = None) -> object:
+        """Do the work in this process."""
+        with self.place.engine(tell) as (engine, _):
+            return self.work(engine, node_name())
 
 
 @cache

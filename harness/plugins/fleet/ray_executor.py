@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import replace
@@ -13,12 +13,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
+from harness.core.end_to_end import Tested
 from harness.core.errors import ParityError, StageError, first_line
 from harness.core.outcome import Outcome
 from harness.core.settings import Settings
-from harness.engine.executors import CaseExecutor, Tell
+from harness.engine.executors import CaseExecutor, NodeWork, Tell
+from harness.engine.needs import TaskStep, takes
 from harness.engine.worker_pool import Progress
-from harness.plugins.fleet.cluster import Elsewhere, NodeSettings, node_name
+from harness.plugins.fleet.cluster import Elsewhere, NodeSettings, NodeTask, node_name
 from harness.suite.schema import Limits
 
 RAY: Final = "ray"
@@ -91,6 +93,29 @@ class RayExecutor(CaseExecutor):
         """Return what runs cases on the cluster, and leaves it when it is closed."""
         place = NodeSettings.of(settings, limits)
         return Elsewhere(executor=self, place=place, pictures=pictures)
+
+    def alone(
+        self,
+        settings: Settings,
+        limits: Limits,
+        work: NodeWork,
+        cases: Sequence[Tested],
+        node_number: int,
+    ) -> Future[Any]:
+        """Start work on cases on one node, with no task beside it; return its result.
+
+        Raises:
+            ParityError: The cluster is gone.
+
+        """
+        task = NodeTask(
+            place=NodeSettings.of(settings, limits),
+            cases=tuple(cases),
+            takes=takes(cases, TaskStep.ALL),
+            node_number=node_number,
+            work=work,
+        )
+        return self.submit(task)
 
     def _submitted(self, fn: Any) -> Future[Any]:  # noqa: ANN401  # a task
         nodes = self._nodes()

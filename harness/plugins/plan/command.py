@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -101,8 +100,7 @@ def plan(
     file = f"{component}-{name}.json"
     record = into / backend / file
     bench: Bench | None = None
-    with ExitStack() as started:
-        engine = started.enter_context(shown_engine(loaded, store))
+    with shown_engine(loaded, store) as engine:
         place = place_of(
             loaded,
             engine,
@@ -113,7 +111,7 @@ def plan(
             bound=bound,
         )
         if objective == "time":
-            bench = started.enter_context(_bench(engine, loaded, place.case))
+            bench = _bench(engine, loaded, place.case)
         found = Planner(place, _say, bench).plan(name, file, unseen)
     plan = record_of(found, within)
     print_lines(plan_lines(plan, found.times))
@@ -180,7 +178,7 @@ def _bench(engine: Engine, suite: Suite, case: Case) -> Bench:
     )
     if others:
         _say(f"timed on this machine alone, and not on {few([*others])}")
-    return Bench(engine.store, limits=suite.limits)
+    return Bench(engine.artifacts)
 
 
 def _runtime(suite: Suite, component: str, backend: str) -> str:

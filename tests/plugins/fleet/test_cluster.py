@@ -12,7 +12,14 @@ import pytest
 from harness.core.case import Case
 from harness.engine.engine import record_of
 from harness.engine.needs import Takes, TaskStep, takes
-from harness.plugins.fleet.cluster import CaseResult, Elsewhere, NodeSettings, Task
+from harness.plugins.fleet.cluster import (
+    CaseResult,
+    Elsewhere,
+    NodeSettings,
+    NodeTask,
+    Task,
+    node_name,
+)
 from harness.plugins.fleet.queue import graphs_of
 from harness.suite.suite import load_suite
 from tests.places import FIXTURES
@@ -215,3 +222,13 @@ def test_a_damaged_checkpoint_has_no_forecast_and_no_error(tmp_path):
     damaged = replace(case, component=replace(case.component, source=source))
 
     assert takes([damaged], TaskStep.RUN) == Takes(threads=case.device.threads)
+
+
+def test_work_on_a_node_has_its_engine_and_name_and_no_task_beside_it(tmp_path):
+    place = replace(PLACE, store=str(tmp_path), read_only=False)
+    task = NodeTask(place=place, cases=(), work=lambda engine, node: (engine, node))
+
+    engine, name = task()
+
+    assert task.alone
+    assert (engine.store.root, name) == (tmp_path, node_name())

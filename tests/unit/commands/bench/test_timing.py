@@ -1,6 +1,5 @@
 """The timed calls, their number of threads, and the figures made from rounds."""
 
-import json
 from dataclasses import replace
 
 from click.testing import CliRunner
@@ -8,14 +7,8 @@ from click.testing import CliRunner
 from harness.core.case import AT, Case, Target
 from harness.core.environment import environment
 from harness.plugins.bench.command import bench
-from harness.plugins.bench.record import (
-    DETAIL,
-    benchmarks,
-    merged,
-    write_detail,
-)
+from harness.plugins.bench.record import benchmarks, merged
 from harness.plugins.bench.timing import (
-    BenchPlan,
     Round,
     Subject,
     Timing,
@@ -150,15 +143,6 @@ def test_a_neighbour_in_a_round_or_two_is_left_to_the_rounds():
     rounds = (turn(0.2, withheld=share) for share in (0.0, 0.4, 0.0, 0.0, 0.4, 0.0))
 
     assert entry(*rounds)["withheld"] == 0.0
-
-
-def test_a_component_timed_later_leaves_the_others(tmp_path):
-    (other,) = DIGITS.select(("vae_decoder/mnn/fp32",))
-    for case in (MNN, other, MNN):
-        write_detail(tmp_path, DIGITS, [timing(turn(0.1), case=case)], BenchPlan())
-
-    detail = json.loads((tmp_path / DETAIL).read_text(encoding="utf-8"))
-    assert [one["case"] for one in detail["timings"]] == [other.id, MNN.id]
 
 
 def test_all_is_every_component_and_every_pipeline():
