@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Protocol, Self
@@ -42,6 +42,9 @@ class CaseEngine(Protocol):
 
     def isolate(self, case: Case, sample: Sample) -> tuple[Row, ...]:
         """Run a case's operators alone, on one sample."""
+
+    def forget(self, cases: Sequence[Tested]) -> None:
+        """Remove from the store what was drawn for these cases alone."""
 
     def rest(self) -> None:
         """Free what is not needed until the next case."""

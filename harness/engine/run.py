@@ -42,6 +42,8 @@ from harness.suite.judge import Judge
 from harness.suite.schema import Limits
 from harness.suite.suite import Suite
 
+Around = Callable[[CaseEngine, RunFolder], CaseEngine]
+
 Asked = tuple[str, str, str]
 """Path of a suite, id of a case, and name of a check."""
 
@@ -56,6 +58,7 @@ class Run(AbstractContextManager["Run"]):
         on_progress: Receives the progress of the stages, from several threads.
         executor: The one of a run beside this one, because a process has at most one
             connection to a cluster; None for that of `settings`.
+        around: Returns the engine to use in the place of one, for a run's folder.
 
     """
 
@@ -66,6 +69,8 @@ class Run(AbstractContextManager["Run"]):
         folder: Callable[[], RunFolder],
         on_progress: Callable[[Progress], None] | None = None,
         executor: CaseExecutor | None = None,
+        *,
+        around: Around = lambda engine, _: engine,
     ) -> None:
         self.suite = suite
         self.settings = settings
@@ -79,7 +84,8 @@ class Run(AbstractContextManager["Run"]):
         self.folder = folder()
         limits = structs.replace(suite.limits, jobs=settings.jobs or suite.limits.jobs)
         pictures = self.folder.path / PICTURES
-        self._engine = engine_of(settings, limits, self.executor, pictures, on_progress)
+        engine = engine_of(settings, limits, self.executor, pictures, on_progress)
+        self._engine = around(engine, self.folder)
         self._started: dict[str, Future[CaseRecord]] = {}
         self._left = 0
         self._lock = threading.Lock()  # records end in several threads
@@ -143,14 +149,14 @@ class Run(AbstractContextManager["Run"]):
         return record
 
     def keep_ended(self, cases: Iterable[Tested]) -> list[Tested]:
-        """Record those of some cases that have ended, and start nothing more."""
-        kept = []
+        """Return those of some cases that have ended or kept a part; start no more."""
+        path = path_of(self.suite)
         for case in cases:
             started = self._started.get(case.id)
             if started and started.done() and not started.exception():
-                self.folder.record_once((path_of(self.suite), case.id), started.result)
-                kept.append(case)
-        return kept
+                self.folder.record_once((path, case.id), started.result)
+        there = self.folder.records()
+        return [case for case in cases if (path, case.id) in there]
 
     def _localised(self, case: Tested, record: CaseRecord) -> CaseRecord:
         """Add local errors of operators, if layers diverge or settings require it.
@@ -159,6 +165,8 @@ class Run(AbstractContextManager["Run"]):
         the layers of the first such sample are added as well.
         """
         if not isinstance(case, Case) or record.failure or LAYERS not in case.whats:
+            return record
+        if record.tried:  # its values are of many inputs
             return record
         verdict = self.judge.check(record, LAYERS)
         wanted = self.settings.isolate or not verdict.outcome.passed
