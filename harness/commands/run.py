@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from harness.core.end_to_end import Tested
     from harness.core.memory import Need
     from harness.core.settings import Settings
-    from harness.engine.run import Around
+    from harness.engine.run import Begin
     from harness.suite.shards import ShardCases
     from harness.suite.suite import Suite
 
@@ -90,11 +90,11 @@ def run_cases(
     chosen: Sequence[Tested],
     settings: Settings,
     part: ShardCases | None,
-    around: Around = lambda engine, _: engine,
+    begin: Begin | None = None,
 ) -> int:
     """Run cases of a suite, print a line for each, and report.
 
-    `around` is as of `harness.engine.run.Run`.
+    `begin` starts them, as of `harness.engine.run.Run`.
     """
     from harness.commands.progress import ProgressLines
     from harness.commands.session import RunSession, properties_of
@@ -107,7 +107,7 @@ def run_cases(
     progress = ProgressLines(sys.stdout)
     ended = []
     failed = False
-    with RunSession(settings, progress.tell, around) as session:
+    with RunSession(settings, progress.tell, begin) as session:
         running = session.of(suite)
         try:
             session.prepare(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
@@ -42,7 +42,8 @@ from harness.suite.judge import Judge
 from harness.suite.schema import Limits
 from harness.suite.suite import Suite
 
-Around = Callable[[CaseEngine, RunFolder], CaseEngine]
+Begin = Callable[[CaseEngine, RunFolder, Sequence[Tested]], list[Future[CaseRecord]]]
+"""Starts cases by an engine for a run's folder; returns their records to come."""
 
 Asked = tuple[str, str, str]
 """Path of a suite, id of a case, and name of a check."""
@@ -58,7 +59,7 @@ class Run(AbstractContextManager["Run"]):
         on_progress: Receives the progress of the stages, from several threads.
         executor: The one of a run beside this one, because a process has at most one
             connection to a cluster; None for that of `settings`.
-        around: Returns the engine to use in the place of one, for a run's folder.
+        begin: Starts the cases; None to start each as it is.
 
     """
 
@@ -70,7 +71,7 @@ class Run(AbstractContextManager["Run"]):
         on_progress: Callable[[Progress], None] | None = None,
         executor: CaseExecutor | None = None,
         *,
-        around: Around = lambda engine, _: engine,
+        begin: Begin | None = None,
     ) -> None:
         self.suite = suite
         self.settings = settings
@@ -84,8 +85,8 @@ class Run(AbstractContextManager["Run"]):
         self.folder = folder()
         limits = structs.replace(suite.limits, jobs=settings.jobs or suite.limits.jobs)
         pictures = self.folder.path / PICTURES
-        engine = engine_of(settings, limits, self.executor, pictures, on_progress)
-        self._engine = around(engine, self.folder)
+        self._engine = engine_of(settings, limits, self.executor, pictures, on_progress)
+        self._begin = begin
         self._started: dict[str, Future[CaseRecord]] = {}
         self._left = 0
         self._lock = threading.Lock()  # records end in several threads
@@ -113,7 +114,10 @@ class Run(AbstractContextManager["Run"]):
         if on_idle is not None:
             self._on_idle.append(on_idle)
         runnable = [self.judge.asking(case) for case in cases if not missing(case)]
-        records = self._engine.start(runnable)
+        if self._begin is None:
+            records = self._engine.start(runnable)
+        else:
+            records = self._begin(self._engine, self.folder, runnable)
         for case, record in zip(runnable, records, strict=True):
             self._started[case.id] = record
         with self._lock:

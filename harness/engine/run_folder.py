@@ -137,11 +137,15 @@ class RunFolder:
     def keep_part(self, record: CaseRecord) -> None:
         """Write what a case measured so far; its whole record takes the place of it.
 
+        Nothing is written once the run has its report.
+
         Raises:
             SuiteError: The folder cannot be written.
 
         """
         path = self._file(record.key).with_suffix(_PART)
+        if (self.path / REPORT).exists():
+            return
         with self._writing():
             path.parent.mkdir(parents=True, exist_ok=True)
             save_record(record, path)

@@ -65,15 +65,18 @@ def test_every_case_is_measured_on_the_inputs_that_the_options_name(tuned):
         assert all(one.sample.layers for one in record.tried)
 
 
+def many_inputs(engine, folder, suite, effort):
+    return ManyInputs(engine=engine, folder=folder, suite=suite, effort=effort)
+
+
 def measured(project, store, effort):
     """The records of a project's cases in MNN on many inputs, and the run's folder."""
     suite = load_suite(project.path)
     cases = [case for case in suite.cases if case.backend == "mnn"]
     now = datetime.now(UTC)
     folder = RunFolder.create(project.path / "reports" / "tuning", now)
-    engine = Engine(Store(root=store), suite.limits)
-    with ManyInputs(engine, folder, suite, effort) as many:
-        started = many.start(cases)
+    with Engine(Store(root=store), suite.limits) as engine:
+        started = many_inputs(engine, folder, suite, effort).start(cases)
         wait(started)
     return [one.result() for one in started if not one.exception()], folder
 
@@ -262,8 +265,9 @@ def test_any_executor_tunes_each_component_and_pipeline_to_the_same_errors(
         Elsewhere(executor=executor, place=place, pictures=tmp_path / "pictures"),
     ):
         folder = RunFolder.create(tmp_path, datetime.now(UTC))
-        with ManyInputs(engine, folder, suite, effort) as many_inputs:
-            found.append([awaited(one) for one in many_inputs.start(cases)])
+        with engine:
+            started = many_inputs(engine, folder, suite, effort).start(cases)
+            found.append([awaited(one) for one in started])
 
     assert len(found[0]) == len(cases) > 1
     for here, there in zip(*found, strict=True):

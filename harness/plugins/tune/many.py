@@ -1,8 +1,8 @@
 """Run cases on many inputs, and keep the worst row of each value.
 
-`ManyInputs` stands in for the engine of a run. It runs each case on a few inputs at a
-time by that engine, wherever it runs its cases, and joins the records. What was drawn
-is removed from the store again, because references with layers would fill the disk.
+`ManyInputs` starts the cases of a run. It runs each case on a few inputs at a time by
+the run's engine, wherever that runs them, and joins the records. What was drawn is
+removed from the store again, because references with layers would fill the disk.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -39,7 +38,7 @@ from harness.engine.run import path_of
 from harness.engine.run_folder import RunFolder
 from harness.judge.policy import Policy
 from harness.judge.stored_bits import without_effect
-from harness.judge.tolerance import GROUPS, Tolerance
+from harness.judge.tolerance import GROUPS
 from harness.judge.value import judge
 from harness.plugins.tune.draws import REALISTIC, independent, is_wide, shapes_of
 from harness.plugins.tune.headroom import worse
@@ -76,10 +75,11 @@ class Effort:
     seed: int = 0
 
 
-class ManyInputs(AbstractContextManager["ManyInputs"]):
-    """Stands in for an engine, and runs each case on many inputs by it.
+@dataclass(frozen=True, kw_only=True)
+class ManyInputs:
+    """Runs each case on many inputs.
 
-    Args:
+    Attributes:
         engine: Runs the cases.
         folder: Keeps what was measured so far, so that a killed process loses little.
         suite: Its tolerances say which input is the worst.
@@ -87,46 +87,10 @@ class ManyInputs(AbstractContextManager["ManyInputs"]):
 
     """
 
-    def __init__(
-        self, engine: CaseEngine, folder: RunFolder, suite: Suite, effort: Effort
-    ) -> None:
-        self._engine = engine
-        self._folder = folder
-        self._suite = suite
-        self._effort = effort
-        self._policy = Policy.load(suite.tolerances_path)
-        self._closed = False
-
-    @property
-    def jobs(self) -> int:
-        """Number of cases that run at once."""
-        return self._engine.jobs
-
-    def close(self) -> None:
-        """Give up running cases; parts of their records are kept."""
-        self._closed = True
-        self._engine.close()
-
-    def __exit__(self, *_: object) -> None:
-        """Close it, however the `with` ends."""
-        self.close()
-
-    def rest(self) -> None:
-        """Free what is not needed until the next case."""
-        self._engine.rest()
-
-    def forget(self, cases: Sequence[Tested]) -> None:
-        """Remove from the store what was drawn for these cases alone."""
-        self._engine.forget(cases)
-
-    def isolate(self, case: Case, sample: Sample) -> tuple[Row, ...]:
-        """Run a case's operators alone, on one sample."""
-        return self._engine.isolate(case, sample)
-
-    def run(self, case: Tested) -> CaseRecord:
-        """Run one case on many inputs and return its record."""
-        (record,) = self.start([case])
-        return awaited(record)
+    engine: CaseEngine
+    folder: RunFolder
+    suite: Suite
+    effort: Effort
 
     def start(self, cases: Iterable[Tested]) -> list[Future[CaseRecord]]:
         """Start cases in the background; return their records to come.
@@ -134,27 +98,27 @@ class ManyInputs(AbstractContextManager["ManyInputs"]):
         Cases of one component or end-to-end case run beside each other, because they
         share references. On this machine, such groups run one after another.
         """
+        policy = Policy.load(self.suite.tolerances_path)
         # PyTorch's own error in fewer bits is not measured on every draw.
         every = [
-            _Extent(replace(case, within=()), self._policy)  # type: ignore[type-var]  # a dataclass too
+            _Extent(replace(case, within=()), policy)  # type: ignore[type-var]  # a dataclass too
             for case in cases
         ]
-        by_subject: dict[str, list[_Extent]] = {}
-        for one in every:
-            by_subject.setdefault(one.case.subject, []).append(one)
-        groups = list(by_subject.values())
-        one_by_one = isinstance(self._engine, Engine)
+        subjects = dict.fromkeys(one.case.subject for one in every)
+        groups = [[one for one in every if one.case.subject == s] for s in subjects]
+        one_by_one = isinstance(self.engine, Engine)
         for some in [groups] if one_by_one else [[group] for group in groups]:
             # It must not keep the process from ending.
-            threading.Thread(
-                target=self._measure_each, args=(some,), daemon=True
-            ).start()
+            threading.Thread(target=self._measure, args=(some,), daemon=True).start()
         return [one.ended for one in every]
 
-    def _measure_each(self, groups: Iterable[Sequence[_Extent]]) -> None:
+    def _measure(self, groups: Iterable[Sequence[_Extent]]) -> None:
         for group in groups:
             try:
-                self._measure(group)
+                if isinstance(group[0].case, EndToEndCase):
+                    self._measure_end_to_end(group)
+                else:
+                    self._measure_component(group)
             except BaseException as error:  # noqa: BLE001  # the futures raise it
                 for one in group:
                     one.ended.set_exception(error)
@@ -162,17 +126,11 @@ class ManyInputs(AbstractContextManager["ManyInputs"]):
                 for one in group:
                     one.ended.set_result(one.record)
 
-    def _measure(self, group: Sequence[_Extent]) -> None:
-        if isinstance(group[0].case, EndToEndCase):
-            self._measure_end_to_end(group)
-        else:
-            self._measure_component(group)
-
     def _measure_end_to_end(self, group: Sequence[_Extent]) -> None:
         """Measure the cases on their own inputs, whose pictures stay, and on drawn."""
-        seeds, seed = self._effort.seeds, self._effort.seed
+        seeds, seed = self.effort.seeds, self.effort.seed
         cases = [one.case for one in group if isinstance(one.case, EndToEndCase)]
-        run = self._folder.path
+        run = self.folder.path
         with TemporaryDirectory() as scratch:
             drawn = zip(*(case.drawn(seeds, seed) for case in cases), strict=True)
             for at, step in enumerate(drawn):
@@ -191,7 +149,7 @@ class ManyInputs(AbstractContextManager["ManyInputs"]):
 
     def _measure_component(self, group: Sequence[_Extent]) -> None:
         """Measure the cases on their own inputs, on draws, and on the worst again."""
-        effort = self._effort
+        effort = self.effort
         some = [(one, one.case) for one in group if isinstance(one.case, Case)]
         cases = [case for _, case in some]
         component, shapes = cases[0].component, shapes_of(cases)
@@ -233,7 +191,7 @@ class ManyInputs(AbstractContextManager["ManyInputs"]):
     def _own_inputs(self, cases: Sequence[Case]) -> dict[str, TriedInput]:
         """Return the inputs that every run tries, and why it does."""
         kept = load_worst_inputs(
-            worst_inputs_of(self._suite), {case.id for case in cases}
+            worst_inputs_of(self.suite), {case.id for case in cases}
         )
         labels = {sample for samples in kept.values() for sample in samples}
         return {
@@ -259,15 +217,14 @@ class ManyInputs(AbstractContextManager["ManyInputs"]):
         steps = [(one, case) for one, case in steps if one.failure is None]
         if not steps:
             return
-        running = self._engine.start([case for _, case in steps])
+        running = self.engine.start([case for _, case in steps])
         for (one, _), record in zip(steps, running, strict=True):
             one.add(awaited(record), tried, named)
         if not own:
-            self._engine.forget([case for _, case in steps])
+            self.engine.forget([case for _, case in steps])
         for one, _ in steps:
-            if not self._closed:
-                part = replace(one.record, suite=path_of(self._suite))
-                self._folder.keep_part(replace(part, failure=part.failure or _UNENDED))
+            part = replace(one.record, suite=path_of(self.suite))
+            self.folder.keep_part(replace(part, failure=part.failure or _UNENDED))
 
 
 @dataclass(eq=False)
@@ -283,9 +240,6 @@ class _Extent:
     _tried: dict[str, TriedInput] = field(default_factory=dict)
     _record: CaseRecord | None = None
     _rows: dict[tuple[str, str, str], tuple[float, Row]] = field(default_factory=dict)
-    _limits: dict[tuple[str, str, str], tuple[Tolerance, bool]] = field(
-        default_factory=dict
-    )
 
     def add(self, record: CaseRecord, tried: dict[str, TriedInput], named: str) -> None:
         """Add the rows of one record, or its failure; see `ManyInputs._run`."""
@@ -313,22 +267,18 @@ class _Extent:
 
     def _add(self, row: Row) -> None:
         key = (row.what, row.probe, row.module)
-        if key not in self._limits:
-            rule = self.policy.for_probe(
-                (self.case.subject, self.case.backend, self.case.how),
-                group=row.what,
-                probe=row.probe,
-                module=row.module,
-            )
-            tolerance = rule.tolerance.without_within(row.what)
-            self._limits[key] = tolerance, rule.allow_misread
-        tolerance, allow_misread = self._limits[key]
+        rule = self.policy.for_probe(
+            (self.case.subject, self.case.backend, self.case.how),
+            group=row.what,
+            probe=row.probe,
+            module=row.module,
+        )
         comparison, is_output = row.comparison, row.what == OUTPUTS
         usage = judge(
             comparison,
-            tolerance,
+            rule.tolerance.without_within(row.what),
             is_output=is_output,
-            allow_misread=allow_misread,
+            allow_misread=rule.allow_misread,
             # A hint without lines makes constant outputs, which are no error.
             allow_constant=is_output
             and comparison.expected_constant

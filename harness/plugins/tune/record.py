@@ -81,11 +81,11 @@ def load_tuning(runs: Path, name: str) -> Tuning:
 
     """
     folder = _find(runs, name)
-    versions = installed(("torch",))
+    packages: Mapping[str, str] = installed(("torch",))
     if (folder / REPORT).is_file():
         report = load_report(runs, str(folder / REPORT))
         records = list(report.records.values())
-        versions = {"torch": report.versions["torch"]} if versions else {}
+        packages = report.versions
     elif (folder / _EARLIER).is_file():
         msg = (
             f"{folder / _EARLIER} is of an earlier version, which kept tunings in "
@@ -94,20 +94,20 @@ def load_tuning(runs: Path, name: str) -> Tuning:
         raise SuiteError(msg)
     else:
         records = list(RunFolder(path=folder).records().values())
-    if not any(record.tried for record in records):
-        failures = (one.failure.message for one in records if one.failure)
-        reason = next(failures, f"{folder} has no case that ran on many inputs.")
+    failed = tuple(f"{r.case}: {r.failure.message}" for r in records if r.failure)
+    cases = {record.case: record for record in records if usage_of(record)}
+    if not cases:
+        reason = failed[0] if failed else f"no case of {folder} ran on many inputs."
         msg = f"nothing could be tuned: {reason}"
         raise SuiteError(msg)
-    for record in records:
-        if ran := record.ran:
-            versions = {**versions, ran["backend"]: ran["version"]}
+    ran = [record.ran for record in records if record.ran]
+    versions = {one.get("backend", ""): one.get("version", "") for one in ran}
     return Tuning(
         id=folder.absolute().name,
         suite=records[0].suite,
-        versions=versions,
-        cases={one.case: one for one in records if usage_of(one)},
-        failed=tuple(f"{r.case}: {r.failure.message}" for r in records if r.failure),
+        versions={"torch": packages.get("torch", ""), **versions},
+        cases=cases,
+        failed=failed,
     )
 
 

@@ -54,7 +54,9 @@ def run_tuning(
         cases,
         settings,
         None,
-        lambda engine, folder: ManyInputs(engine, folder, suite, effort),
+        lambda engine, folder, cases: ManyInputs(
+            engine=engine, folder=folder, suite=suite, effort=effort
+        ).start(cases),
     )
 
 
