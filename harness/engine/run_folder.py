@@ -147,7 +147,7 @@ class RunFolder:
         if (self.path / REPORT).exists():
             return
         with self._writing():
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(exist_ok=True)  # of a folder that is still there
             save_record(record, path)
 
     def _require_kept(self, paths: Iterable[Path]) -> None:

@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
@@ -242,7 +242,8 @@ class Elsewhere(AbstractContextManager["Elsewhere"]):
             ParityError: The store cannot be written.
 
         """
-        awaited(self.submit(*cases, step=TaskStep.FORGET))
+        with suppress(StageError):  # its node is gone, and the drawn inputs stay
+            awaited(self.submit(*cases, step=TaskStep.FORGET))
 
     def submit(
         self,

@@ -121,8 +121,7 @@ def tune(  # one option each
         loaded = load_suite(suite or Path("parity.toml"))
         effort = Effort(samples=samples, layers=layers, seeds=seeds, seed=seed)
         settings = Settings(store=store, runs=str(into), mnn_convert=mnn_convert, on=on)
-        run.run_tuning(loaded, cases, effort, settings)
-        tuning = load_tuning(into, "last")
+        tuning = run.run_tuning(loaded, cases, effort, settings)
     tuning = run.of_suite(tuning, loaded, cases)
     named = tuning.id if earlier in {"", "last"} else earlier
     options = given_again(

@@ -52,7 +52,7 @@ TOGETHER: Final = 100
 _WATCHED_TOGETHER: Final = 16
 """The same with layers; so many recorded references are on the disk at once."""
 
-_UNENDED: Final = Failure(
+UNENDED: Final = Failure(
     outcome=Outcome.RUN, message="stopped: it was not tried on all inputs"
 )
 
@@ -224,7 +224,7 @@ class ManyInputs:
             self.engine.forget([case for _, case in steps])
         for one, _ in steps:
             part = replace(one.record, suite=path_of(self.suite))
-            self.folder.keep_part(replace(part, failure=part.failure or _UNENDED))
+            self.folder.keep_part(replace(part, failure=part.failure or UNENDED))
 
 
 @dataclass(eq=False)

@@ -29,7 +29,7 @@ class Tuning:
         suite: Absolute path of the suite.
         versions: Versions of PyTorch and of each runtime.
         cases: The record of each case that was compared on any input.
-        failed: A message for each case that did not run on all inputs.
+        failed: By case, why it did not run on all inputs.
 
     """
 
@@ -37,7 +37,7 @@ class Tuning:
     suite: str
     versions: Mapping[str, str]
     cases: Mapping[str, CaseRecord] = field(repr=False)
-    failed: tuple[str, ...] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def date(self) -> str:
@@ -94,11 +94,12 @@ def load_tuning(runs: Path, name: str) -> Tuning:
         raise SuiteError(msg)
     else:
         records = list(RunFolder(path=folder).records().values())
-    failed = tuple(f"{r.case}: {r.failure.message}" for r in records if r.failure)
+    failed = {one.case: one.failure.message for one in records if one.failure}
     cases = {record.case: record for record in records if usage_of(record)}
     if not cases:
-        reason = failed[0] if failed else f"no case of {folder} ran on many inputs."
-        msg = f"nothing could be tuned: {reason}"
+        none = f"no case of {folder} ran on many inputs."
+        reasons = (f"{case}: {why}" for case, why in failed.items())
+        msg = f"nothing could be tuned: {next(reasons, none)}"
         raise SuiteError(msg)
     ran = [record.ran for record in records if record.ran]
     versions = {one.get("backend", ""): one.get("version", "") for one in ran}

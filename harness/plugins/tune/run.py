@@ -15,11 +15,12 @@ from harness.core.errors import SuiteError
 from harness.core.private import with_tilde
 from harness.core.settings import SUITE_FILE, Settings
 from harness.core.shown import print_lines
+from harness.engine.finished_run import LAST
 from harness.plugins.tune.edit import edit
 from harness.plugins.tune.headroom import Headroom
-from harness.plugins.tune.many import TOGETHER, Effort, ManyInputs
+from harness.plugins.tune.many import TOGETHER, UNENDED, Effort, ManyInputs
 from harness.plugins.tune.proposal import propose
-from harness.plugins.tune.record import Tuning
+from harness.plugins.tune.record import Tuning, load_tuning
 from harness.plugins.tune.screen import beyond_lines, edit_lines, tuning_lines
 from harness.plugins.tune.toml_edit import Edit, text_of, write_all
 from harness.plugins.tune.worst import worst_inputs_text
@@ -33,11 +34,11 @@ _INPUTS_A_LIMIT = 10
 
 def run_tuning(
     suite: Suite, patterns: Sequence[str], effort: Effort, settings: Settings
-) -> None:
+) -> Tuning:
     """Run the chosen cases on many inputs, as `parity run` does.
 
     Raises:
-        ParityError: Nothing ended, or the report cannot be written.
+        ParityError: Nothing was measured, or the report cannot be written.
 
     """
     cases = list(_chosen(suite, patterns))
@@ -58,6 +59,10 @@ def run_tuning(
             engine=engine, folder=folder, suite=suite, effort=effort
         ).start(cases),
     )
+    tuning = load_tuning(Path(settings.runs), LAST)
+    there = {*tuning.cases, *tuning.failed}
+    lost = {case.id: UNENDED.message for case in cases if case.id not in there}
+    return replace(tuning, failed={**tuning.failed, **lost})
 
 
 def _chosen(suite: Suite, patterns: Sequence[str]) -> Iterator[Tested]:

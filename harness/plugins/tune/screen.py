@@ -31,8 +31,8 @@ def tuning_lines(tuning: Tuning, proposals: Sequence[Proposal]) -> Iterator[Line
         }:
             text = f"{len(gone)} left out: PyTorch's own outputs are not finite there"
             yield Line(text=f" {text}", tone="quiet")
-    for sentence in tuning.failed:
-        yield from wrapped(f"✗ {sentence}", indent=" ", tone="bad")
+    for case, reason in tuning.failed.items():
+        yield from wrapped(f"✗ {case}: {reason}", indent=" ", tone="bad")
     yield Line(text="")
     shown = ""
     for part in proposals:
