@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from harness.core.end_to_end import Tested
     from harness.core.memory import Need
     from harness.core.settings import Settings
+    from harness.engine.run import Begin
     from harness.suite.shards import ShardCases
     from harness.suite.suite import Suite
 
@@ -85,9 +86,16 @@ def run(  # one option each
 
 
 def run_cases(
-    suite: Suite, chosen: Sequence[Tested], settings: Settings, part: ShardCases | None
+    suite: Suite,
+    chosen: Sequence[Tested],
+    settings: Settings,
+    part: ShardCases | None,
+    begin: Begin | None = None,
 ) -> int:
-    """Run cases of a suite, print a line for each, and report."""
+    """Run cases of a suite, print a line for each, and report.
+
+    `begin` starts them, as of `harness.engine.run.Run`.
+    """
     from harness.commands.progress import ProgressLines
     from harness.commands.session import RunSession, properties_of
     from harness.core.settings import near
@@ -99,7 +107,7 @@ def run_cases(
     progress = ProgressLines(sys.stdout)
     ended = []
     failed = False
-    with RunSession(settings, progress.tell) as session:
+    with RunSession(settings, progress.tell, begin) as session:
         running = session.of(suite)
         try:
             session.prepare(

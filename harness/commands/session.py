@@ -22,7 +22,7 @@ from harness.core.settings import Settings
 from harness.core.shown import written
 from harness.core.text import Line
 from harness.core.toml_file import did_you_mean
-from harness.engine.run import Asked, Run, header, path_of, within_limit
+from harness.engine.run import Asked, Begin, Run, header, path_of, within_limit
 from harness.engine.run_folder import RunFolder, costs_of
 from harness.engine.worker_pool import Progress
 from harness.judge.case import CaseVerdict
@@ -112,6 +112,7 @@ class RunSession(AbstractContextManager["RunSession"]):
     Args:
         settings: The user's options.
         on_progress: Receives the progress of the stages, from several threads.
+        begin: Starts the cases, as of `Run`.
 
     Attributes:
         headers: For each suite's path, the lines that say what is going to run.
@@ -123,8 +124,10 @@ class RunSession(AbstractContextManager["RunSession"]):
         self,
         settings: Settings,
         on_progress: Callable[[Progress], None] | None = None,
+        begin: Begin | None = None,
     ) -> None:
         self.settings = settings
+        self._begin = begin
         self.headers: dict[str, str] = {}
         self.course = Course([], {})
         self._on_progress = on_progress
@@ -160,7 +163,12 @@ class RunSession(AbstractContextManager["RunSession"]):
         if path not in self._runs:
             beside = next((run.executor for run in self._runs.values()), None)
             self._runs[path] = Run(
-                suite, self.settings, self.folder, self._on_progress, beside
+                suite,
+                self.settings,
+                self.folder,
+                self._on_progress,
+                beside,
+                begin=self._begin,
             )
         return self._runs[path]
 

@@ -7,11 +7,11 @@ each case for its name, its checks and its parts, and runs the plug-in's functio
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, Self, TypeAlias
 
-from harness.core.case import Case, Component, Device
+from harness.core.case import Case, Component, Device, Sample
 
 if TYPE_CHECKING:
     from harness.core.record import CaseRecord
@@ -48,7 +48,8 @@ class EndToEndCase(ABC):
             results.
         noun: What such a subject is called, for example ``pipeline``.
         prepare: ``module:function`` that is called with `harness.engine.artifacts` and
-            the case, and makes what cases with the same `shared` need.
+            the case. It makes what cases with the same `shared` need, and returns the
+            store's entries of it.
         run: ``module:function`` that is called with these and a folder for pictures,
             and returns the fields of the case's record.
         needs: ``module:function`` that is called with the case, a
@@ -105,6 +106,17 @@ class EndToEndCase(ABC):
         of_case: Callable[[Case], Case],
     ) -> Self:
         """Return the case with what functions return of its components and parts."""
+
+    def drawn(
+        self,
+        count: int,  # noqa: ARG002  # of a kind that draws inputs
+        seed: int,  # noqa: ARG002
+    ) -> Iterator[tuple[Sample, Self]]:
+        """Yield the case on its own inputs and on so many others, and their names.
+
+        What causes an error is not measured. A kind that draws nothing yields nothing.
+        """
+        yield from ()
 
     @property
     def shared(self) -> object:

@@ -21,7 +21,7 @@ from harness.core.comparison import (
     to_columns,
 )
 from harness.core.received import convert, read_json
-from harness.core.record_form import BriefCaseForm, CaseForm, columns
+from harness.core.record_form import BriefCaseForm, CaseForm, TriedInput, columns
 from harness.core.whole_file import write_whole
 
 LAYERS = "layers"
@@ -195,6 +195,8 @@ class CaseRecord:
         peak_bytes: Largest resident set of the candidate's process, in bytes.
         log: Last native output of the candidate's process.
         node: Machine of a cluster that ran the case; empty for the machine of the run.
+        tried: Every input, where a case ran on many and each row is the worst of them.
+            Else it is empty.
 
     """
 
@@ -225,6 +227,7 @@ class CaseRecord:
     peak_bytes: int = 0
     log: str = ""
     node: str = ""
+    tried: tuple[TriedInput, ...] = ()
 
     @property
     def key(self) -> Key:
@@ -245,9 +248,10 @@ class CaseRecord:
         data = {
             name: strict(getattr(self, name))
             for name in self.__slots__
-            if name not in {"rows", "failure"}
+            if name not in {"rows", "failure", "tried"}
         }
         data["failure"] = asdict(self.failure) if self.failure else None
+        data["tried"] = strict(msgspec.to_builtins(self.tried))
         names, measured = _COLUMNS[brief]
         probes: dict[tuple[Any, ...], int] = {}
         at = [

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sized
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from msgspec import Meta, Struct
 
+from harness.core.case import Sample
 from harness.core.comparison import Comparison, Picture
 from harness.core.outcome import Outcome
 from harness.core.received import DamagedError, convert
@@ -361,6 +362,26 @@ class Rows(Columns, forbid_unknown_fields=True):
     probe: list[Count]
 
 
+Why = Literal["suite", "kept", "independent"]
+"""Why an input is tried: it is the suite's, an earlier tuning kept it, or it was drawn
+independently."""
+
+
+class TriedInput(Struct, frozen=True, kw_only=True):
+    """One input of a case that ran on many, and of which the worst rows are kept.
+
+    Attributes:
+        sample: The input; its `layers` says whether layers were compared.
+        usage: Largest part of that day's limits that its outputs use, or a pipeline's
+            latents and pictures. None where the reference is not finite.
+
+    """
+
+    sample: Sample
+    why: Why
+    usage: Number | None = None
+
+
 class _Case(Struct, forbid_unknown_fields=True, kw_only=True):
     """The fields that a record of a run and one of a baseline share."""
 
@@ -390,6 +411,7 @@ class _Case(Struct, forbid_unknown_fields=True, kw_only=True):
     peak_bytes: Count = 0
     log: Text = ""
     node: Name = ""
+    tried: tuple[TriedInput, ...] = ()
 
     def __post_init__(self) -> None:
         convert(self.asked, AskedForm)

@@ -328,6 +328,31 @@ class Engine(AbstractContextManager["Engine"]):
         for _, graph, readings in self._prepared(case):
             yield graph.file(export_files.PROBES), readings
 
+    def forget(self, cases: Sequence[Tested]) -> None:
+        """Remove from the store what was drawn for these cases alone.
+
+        These are the inputs and references of samples with a label, and all of an
+        end-to-end case. They would fill the disk.
+        """
+        gone: dict[Path, Entry] = {}
+        for case in cases:
+            with suppress(ParityError):  # the case's record has the failure
+                gone |= {entry.path: entry for entry in self._drawn(case)}
+        for entry in gone.values():
+            self.store.remove(entry)
+
+    def _drawn(self, case: Tested) -> Iterator[Entry]:
+        if isinstance(case, EndToEndCase):
+            yield from resolve(case.prepare)(
+                self._artifacts, self._artifacts.known(case)
+            )
+            return
+        drawn = {sample.id for sample in case.samples if sample.label}
+        for _, readings in self.references(case):
+            for reading in readings:
+                if reading.sample in drawn:
+                    yield from (reading.reference, reading.inputs)
+
     def losses(
         self, case: Case, file: Path, readings: Sequence[Reading]
     ) -> tuple[Loss, ...]:

@@ -50,6 +50,9 @@ class CaseEngine(Protocol):
     def isolate(self, case: Case, sample: Sample) -> tuple[Row, ...]:
         """Run a case's operators alone, on one sample."""
 
+    def forget(self, cases: Sequence[Tested]) -> None:
+        """Remove from the store what was drawn for these cases alone."""
+
     def rest(self) -> None:
         """Free what is not needed until the next case."""
 

@@ -29,6 +29,7 @@ class TaskStep(Enum):
     EXPORT = "export alone"
     RUN = "deploy and run"
     ALL = "everything"
+    FORGET = "remove what was drawn"
 
     @property
     def makes(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
@@ -42,6 +42,9 @@ from harness.suite.judge import Judge
 from harness.suite.schema import Limits
 from harness.suite.suite import Suite
 
+Begin = Callable[[CaseEngine, RunFolder, Sequence[Tested]], list[Future[CaseRecord]]]
+"""Starts cases by an engine for a run's folder; returns their records to come."""
+
 Asked = tuple[str, str, str]
 """Path of a suite, id of a case, and name of a check."""
 
@@ -56,6 +59,7 @@ class Run(AbstractContextManager["Run"]):
         on_progress: Receives the progress of the stages, from several threads.
         executor: The one of a run beside this one, because a process has at most one
             connection to a cluster; None for that of `settings`.
+        begin: Starts the cases; None to start each as it is.
 
     """
 
@@ -66,6 +70,8 @@ class Run(AbstractContextManager["Run"]):
         folder: Callable[[], RunFolder],
         on_progress: Callable[[Progress], None] | None = None,
         executor: CaseExecutor | None = None,
+        *,
+        begin: Begin | None = None,
     ) -> None:
         self.suite = suite
         self.settings = settings
@@ -80,6 +86,7 @@ class Run(AbstractContextManager["Run"]):
         limits = structs.replace(suite.limits, jobs=settings.jobs or suite.limits.jobs)
         pictures = self.folder.path / PICTURES
         self._engine = engine_of(settings, limits, self.executor, pictures, on_progress)
+        self._begin = begin
         self._started: dict[str, Future[CaseRecord]] = {}
         self._left = 0
         self._lock = threading.Lock()  # records end in several threads
@@ -107,7 +114,10 @@ class Run(AbstractContextManager["Run"]):
         if on_idle is not None:
             self._on_idle.append(on_idle)
         runnable = [self.judge.asking(case) for case in cases if not missing(case)]
-        records = self._engine.start(runnable)
+        if self._begin is None:
+            records = self._engine.start(runnable)
+        else:
+            records = self._begin(self._engine, self.folder, runnable)
         for case, record in zip(runnable, records, strict=True):
             self._started[case.id] = record
         with self._lock:
@@ -143,14 +153,14 @@ class Run(AbstractContextManager["Run"]):
         return record
 
     def keep_ended(self, cases: Iterable[Tested]) -> list[Tested]:
-        """Record those of some cases that have ended, and start nothing more."""
-        kept = []
+        """Return those of some cases that have ended or kept a part; start no more."""
+        path = path_of(self.suite)
         for case in cases:
             started = self._started.get(case.id)
             if started and started.done() and not started.exception():
-                self.folder.record_once((path_of(self.suite), case.id), started.result)
-                kept.append(case)
-        return kept
+                self.folder.record_once((path, case.id), started.result)
+        there = self.folder.records()
+        return [case for case in cases if (path, case.id) in there]
 
     def _localised(self, case: Tested, record: CaseRecord) -> CaseRecord:
         """Add local errors of operators, if layers diverge or settings require it.
@@ -159,6 +169,8 @@ class Run(AbstractContextManager["Run"]):
         the layers of the first such sample are added as well.
         """
         if not isinstance(case, Case) or record.failure or LAYERS not in case.whats:
+            return record
+        if record.tried:  # its values are of many inputs
             return record
         verdict = self.judge.check(record, LAYERS)
         wanted = self.settings.isolate or not verdict.outcome.passed

@@ -32,7 +32,10 @@ SUMMARY = "summary.md"
 PICTURES = "pictures"
 """The subfolder for the pictures that end-to-end cases drew."""
 
-_CASES = "cases"
+CASES = "cases"
+"""The subfolder with a record of each case, until the run has its report."""
+
+_PART = ".part"
 
 _LOOKED_AT = 20
 """Number of runs that are searched for times."""
@@ -105,9 +108,7 @@ class RunFolder:
             SuiteError: The folder cannot be written.
 
         """
-        suite, case = key
-        of_suite = hashlib.sha256(suite.encode()).hexdigest()[:8]
-        path = self.path / _CASES / f"{of_suite}+{case.replace('/', '+')}.json"
+        path = self._file(key)
         if path in self._read:
             return self._read[path]
         self._require_kept([path.parent] if self._read else [])
@@ -120,13 +121,34 @@ class RunFolder:
             if path.is_file():
                 record = _load(path)
             else:
-                record = replace(make(), suite=suite)
+                record = replace(make(), suite=key[0])
                 self._require_kept([path.parent])
                 with self._writing():
                     save_record(record, path)
             return self._read.setdefault(path, record)
         finally:
             lock.release()
+
+    def _file(self, key: Key) -> Path:
+        suite, case = key
+        of_suite = hashlib.sha256(suite.encode()).hexdigest()[:8]
+        return self.path / CASES / f"{of_suite}+{case.replace('/', '+')}.json"
+
+    def keep_part(self, record: CaseRecord) -> None:
+        """Write what a case measured so far; its whole record takes the place of it.
+
+        Nothing is written once the run has its report.
+
+        Raises:
+            SuiteError: The folder cannot be written.
+
+        """
+        path = self._file(record.key).with_suffix(_PART)
+        if (self.path / REPORT).exists():
+            return
+        with self._writing():
+            path.parent.mkdir(exist_ok=True)  # of a folder that is still there
+            save_record(record, path)
 
     def _require_kept(self, paths: Iterable[Path]) -> None:
         """Refuse to go on where a file or folder that was there is gone.
@@ -150,14 +172,17 @@ class RunFolder:
             raise _unwritable(self.path, error.strerror) from error
 
     def records(self) -> dict[Key, CaseRecord]:
-        """Return the records made so far.
+        """Return the records made so far, and the parts of those that did not end.
 
         Raises:
             SuiteError: A record is damaged, or gone.
 
         """
         self._require_kept(self._read)
-        paths = sorted((self.path / _CASES).glob("*.json"))
+        folder = self.path / CASES
+        names = {path.stem: path for path in sorted(folder.glob(f"*{_PART}"))}
+        names |= {path.stem: path for path in sorted(folder.glob("*.json"))}
+        paths = sorted(names.values())
         records = [self._read.get(path) or _load(path) for path in paths]
         return {record.key: record for record in records}
 
@@ -173,7 +198,7 @@ class RunFolder:
         report["cases"] = [record.to_json() for record in records]
         path = self.path / REPORT
         write_whole(path, compact(report))
-        shutil.rmtree(self.path / _CASES, ignore_errors=True)
+        shutil.rmtree(self.path / CASES, ignore_errors=True)
         return path
 
     def discard(self) -> None:

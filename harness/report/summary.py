@@ -112,6 +112,8 @@ def _next_step(facts: RunFacts) -> str:
     # A shard is merged first; a run beside a baseline has its differences to read.
     if facts.exit_code or facts.since or "shard" in facts.about:
         return ""
+    if any(record.tried for record in facts.records):  # its command says what follows
+        return ""
     whole = facts.about.get("whole")
     next_steps, suites = facts.next_steps, {record.suite for record in facts.records}
     if whole:

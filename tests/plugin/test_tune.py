@@ -1,31 +1,34 @@
 """`parity tune` measures once, proposes from records, writes, and checks."""
 
-import json
 import shutil
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, wait
 from dataclasses import replace
 from datetime import UTC, datetime
 from multiprocessing import get_context
 
 import pytest
+from msgspec import structs
 
 from harness.core.end_to_end import MIXED
 from harness.core.outcome import Outcome
 from harness.core.record import Failure
 from harness.core.settings import Settings
+from harness.core.waiting import awaited
 from harness.engine.engine import Engine
 from harness.engine.export_files import MODEL
+from harness.engine.finished_run import load_report
+from harness.engine.run_folder import RunFolder
 from harness.engine.store import Store
-from harness.plugins.fleet.cluster import NodeSettings
-from harness.plugins.tune import measure
-from harness.plugins.tune.elsewhere import tune_on
-from harness.plugins.tune.measure import tune
-from harness.plugins.tune.record import Effort
+from harness.plugins.fleet.cluster import Elsewhere, NodeSettings
+from harness.plugins.tune import many
+from harness.plugins.tune.many import Effort, ManyInputs
+from harness.plugins.tune.record import usage_of
 from harness.plugins.tune.worst import worst_inputs_text
 from harness.suite.schema import Limits
 from harness.suite.suite import load_suite
 from tests.places import ROOT
 from tests.plugin.project import CASES, PYTEST, write_project
+from tests.unit.tunings import tuning_of
 
 pytestmark = pytest.mark.slow
 
@@ -46,73 +49,85 @@ def copy(tuned, project):
     return project
 
 
-def record_of(project):
-    (path,) = project.path.glob("reports/tuning/*/tuning.json")
-    return json.loads(path.read_text())
+def records_of(project):
+    (folder,) = project.path.glob("reports/tuning/*")
+    return load_report(folder.parent, str(folder)).records.values()
 
 
 def test_every_case_is_measured_on_the_inputs_that_the_options_name(tuned):
     project, ended = tuned
 
     ended.check(0, "3 cases on 21 inputs (1 suite, 20 independent)")
-    record = record_of(project)
-    assert len(record["cases"]) == 3
-    for case in record["cases"]:
-        assert len(case["usage"]) == len(case["layers"]) == 21
+    records = records_of(project)
+    assert len(records) == 3
+    for record in records:
+        assert len(usage_of(record)) == 21
+        assert all(one.sample.layers for one in record.tried)
 
 
-def measured(project, store, effort, keep=lambda _: None):
-    """Measure a project's cases in MNN within this process."""
+def many_inputs(engine, folder, suite, effort):
+    return ManyInputs(engine=engine, folder=folder, suite=suite, effort=effort)
+
+
+def measured(project, store, effort):
+    """The records of a project's cases in MNN on many inputs, and the run's folder."""
     suite = load_suite(project.path)
     cases = [case for case in suite.cases if case.backend == "mnn"]
-    now = datetime(2026, 11, 21, tzinfo=UTC)
-    return tune(suite, cases, effort, Settings(store=str(store)), now, keep=keep)
+    now = datetime.now(UTC)
+    folder = RunFolder.create(project.path / "reports" / "tuning", now)
+    with Engine(Store(root=store), suite.limits) as engine:
+        started = many_inputs(engine, folder, suite, effort).start(cases)
+        wait(started)
+    return [one.result() for one in started if not one.exception()], folder
 
 
 def test_what_was_drawn_leaves_the_store_again(tuned, tmp_path):
     # Other tests fill the shared store while this one counts.
     own = Store(root=tmp_path / "store")
-    measured(tuned[0], own.root, Effort(samples=1, layers=1, seed=1))
+    project = tuned[0].branch(tmp_path / "own")
+    measured(project, own.root, Effort(samples=1, layers=1, seed=1))
     before = {entry.id for entry in own.entries()}
 
-    tuning, _ = measured(tuned[0], own.root, Effort(samples=2, layers=1, seed=2))
+    (record, *_), _ = measured(project, own.root, Effort(samples=2, layers=1, seed=2))
 
-    assert len(tuning.tried["vae_decoder"]) == 3
+    assert len(record.tried) == 3
     assert {entry.id for entry in own.entries()} == before
 
 
 def test_the_worst_input_is_not_watched_where_the_suite_calls_it_too_large(
     project, store, monkeypatch
 ):
-    monkeypatch.setattr(measure, "independent", lambda *_: ())
+    monkeypatch.setattr(many, "independent", lambda *_: ())
     project.change("parity.toml", "width = 8\n", "width = 8\nlayers = false\n")
 
-    tuning, _ = measured(project, store, Effort(samples=1, layers=0))
+    records, _ = measured(project, store, Effort(samples=1, layers=0))
 
-    for case in tuning.cases.values():
-        assert list(case.usage) == ["realistic-0"]
-        assert case.layers == ()
+    for record in records:
+        (only,) = record.tried
+        assert (only.sample.id, only.sample.layers) == ("realistic-0", False)
 
 
-def test_what_was_measured_outlives_what_ends_the_tuning(tuned, store, monkeypatch):
-    run, kept = Engine.run, []
+def test_what_was_measured_outlives_what_ends_the_tuning(project, store, monkeypatch):
+    run, ran = Engine.run, []
 
     def dying(engine, case):
-        if len(kept) == 2:
+        ran.append(case)
+        if len(ran) > 4:
             raise KeyboardInterrupt
         return run(engine, case)
 
     monkeypatch.setattr(Engine, "run", dying)
-    effort = Effort(samples=200, layers=0)
-    tuning, failed = measured(tuned[0], store, effort, kept.append)
+    ended, folder = measured(project, store, Effort(samples=200, layers=0))
+    project.parity("tune", "--from", "last", "--suite", ".").check(
+        0, "2 cases on 101 inputs", "stopped: it was not tried on all inputs"
+    )
 
-    assert failed == ("stopped: nothing further was tuned",)
-    assert [len(case.usage) for case in tuning.cases.values()] == [101, 101]
-    assert tuning.cases.keys() == kept[-1].cases.keys()
+    assert ended == []
+    assert [len(one.tried) for one in folder.records().values()] == [101, 101]
 
 
 def test_a_case_whose_runtime_dies_keeps_what_it_found_before(
-    tuned, store, monkeypatch
+    project, store, monkeypatch
 ):
     run = Engine.run
 
@@ -124,31 +139,32 @@ def test_a_case_whose_runtime_dies_keeps_what_it_found_before(
         return record
 
     monkeypatch.setattr(Engine, "run", failing)
-    tuning, failed = measured(tuned[0], store, Effort(samples=21, layers=1))
+    (one, other), _ = measured(project, store, Effort(samples=21, layers=1))
 
-    assert failed == ("vae_decoder/mnn/fp32: it ran out of memory",)
-    assert [len(case.usage) for case in tuning.cases.values()] == [2, 22]
+    assert one.failure.message == "it ran out of memory"
+    assert (len(usage_of(one)), len(usage_of(other))) == (2, 22)
 
 
 def test_what_an_earlier_tuning_kept_is_no_sample_of_the_suite_and_counts_as_drawn(
     project, store
 ):
     """Else the second tuning would drop it, and count a draw less."""
-    first, _ = measured(project, store, Effort(samples=6, layers=0))
-    drawn = [one for one in first.tried["vae_decoder"] if one.why == "independent"]
-    usage = {one.sample.id: float(at) for at, one in enumerate(drawn)}
-    case = next(iter(first.cases.values()))
+    (first, _), _ = measured(project, store, Effort(samples=6, layers=0))
+    drawn = [one for one in first.tried if one.why == "independent"]
+    path, texts = project.path / "worst_inputs.toml", []
     for worst in (drawn[0], drawn[-1]):
-        case = replace(case, usage={**dict.fromkeys(usage, 0.0), worst.sample.id: 9.0})
-        path = project.path / "worst_inputs.toml"
-        name = case.record.case
-        text = worst_inputs_text(path, replace(first, cases={name: case}), ())
-        other = CASES[2] if name == CASES[1] else CASES[1]
-        path.write_text(text.replace(name, other) if worst is drawn[0] else text)
+        tried = tuple(
+            structs.replace(one, usage=9.0 if one == worst else 0.0)
+            for one in first.tried
+        )
+        tuning = tuning_of(replace(first, tried=tried))
+        texts.append(worst_inputs_text(path, tuning, ()))
+    other = next(case for case in CASES if "/mnn/" in case and case != first.case)
+    path.write_text(texts[0].replace(first.case, other) + texts[1])
 
-    second, _ = measured(project, store, Effort(samples=3, layers=0))
+    (second, third), _ = measured(project, store, Effort(samples=3, layers=0))
 
-    why = {one.sample.id: one.why for one in second.tried["vae_decoder"]}
+    why = {one.sample.id: one.why for one in (*second.tried, *third.tried)}
     assert [*why.values()].count("independent") == 3
     assert why[drawn[0].sample.id] == "independent"
     assert why[drawn[-1].sample.id] == "kept"
@@ -165,8 +181,7 @@ def test_a_case_that_cannot_run_is_lost_alone_and_the_screen_says_so(project):
         2, f"✗ {CASES[0]}: "
     )
 
-    measured = {case["record"]["case"] for case in record_of(project)["cases"]}
-    assert measured == set(CASES[1:])
+    assert {one.case for one in records_of(project) if one.tried} == set(CASES[1:])
 
 
 def test_what_would_change_is_shown_and_nothing_is_written(tuned):
@@ -223,9 +238,11 @@ def test_a_pipeline_that_is_named_is_tuned_on_pairs_of_prompt_and_seed(drawing):
     words = "text2img: 1 case on 21 inputs (1 suite, 20 independent)"
     assert ended.has(words), ended.text
     assert ended.has("+[text2img.onnxruntime.fp32]")
-    (case,) = record_of(drawing)["cases"]
-    assert len(case["usage"]) == 21
-    assert set(case["record"]["probes"]["what"]) == {"latents", "image"}
+    (record,) = records_of(drawing)
+    assert len(usage_of(record)) == 21
+    assert {row.what for row in record.rows} == {"latents", "image"}
+    (folder,) = drawing.path.glob("reports/tuning/*")
+    assert all((folder / name).is_file() for name in record.pipeline["pictures"])
 
     drawing.parity("tune", "--from", "last", "--write").check(0)
 
@@ -234,30 +251,38 @@ def test_a_pipeline_that_is_named_is_tuned_on_pairs_of_prompt_and_seed(drawing):
 
 
 def test_any_executor_tunes_each_component_and_pipeline_to_the_same_errors(
-    drawn, store
+    drawn, store, tmp_path
 ):
     """Processes that are started anew, as on another machine."""
     suite = load_suite(drawn[0].path)
     cases = [case for case in suite.tested if case.backend != MIXED]
     effort = Effort(samples=2, layers=1, seeds=2)
-    now, settings = datetime.now(UTC), Settings(store=str(store))
-    here, _ = tune(suite, cases, effort, settings, now)
     executor = ProcessPoolExecutor(2, mp_context=get_context("spawn"))
-    place, kept = NodeSettings.of(settings, suite.limits), []
+    place = NodeSettings.of(Settings(store=str(store)), suite.limits)
+    found = []
+    for engine in (
+        Engine(Store(root=store), suite.limits),
+        Elsewhere(executor=executor, place=place, pictures=tmp_path / "pictures"),
+    ):
+        folder = RunFolder.create(tmp_path, datetime.now(UTC))
+        with engine:
+            started = many_inputs(engine, folder, suite, effort).start(cases)
+            found.append([awaited(one) for one in started])
 
-    there, failed = tune_on(
-        executor, place, suite, cases, effort=effort, now=now, keep=kept.append
+    assert len(found[0]) == len(cases) > 1
+    for here, there in zip(*found, strict=True):
+        assert here.failure is there.failure is None
+        assert (here.tried, here.rows) == (there.tried, there.rows)
+
+
+def test_a_tuning_of_an_earlier_version_is_refused_in_one_sentence(project):
+    path = project.path / "reports" / "tuning" / "2026-11-21T10-00-00"
+    path.mkdir(parents=True)
+    (path / "tuning.json").write_text("{}")
+
+    project.parity("tune", "--from", "last").check(
+        2, "tuning.json is of an earlier version", "run `parity tune` again"
     )
-
-    assert failed == ()
-    assert list(there.cases) == [case.id for case in cases]
-    assert there.tried == here.tried
-    assert there.versions == here.versions
-    for name, case in there.cases.items():
-        assert case.usage == here.cases[name].usage
-        assert case.record.rows == here.cases[name].record.rows
-    # What was measured is kept whenever a component or a pipeline has ended.
-    assert len(kept) == len({case.subject for case in cases}) > 1
 
 
 @pytest.mark.parametrize(

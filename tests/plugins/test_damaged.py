@@ -9,13 +9,12 @@ import pytest
 from harness.core.received import unpacked
 from harness.engine.finished_run import load_report
 from harness.plugins.release.baseline import load_baseline
-from harness.plugins.tune.record import save_tuning
 from harness.report.explained import EXPLANATIONS, Explained
 from tests.places import ROOT
-from tests.unit.finished import ID, called, run_in, told_of
+from tests.unit.finished import ID, called, run_in, suite_in, told_of
 from tests.unit.reports import CASE, chain, output, record
 from tests.unit.snapshots import report_of
-from tests.unit.tunings import case_of, tuning_of
+from tests.unit.tunings import case_of
 
 DEEP = "[" * 100_000 + "]" * 100_000
 PAIRS = {
@@ -340,30 +339,26 @@ def test_a_damaged_explanation_is_a_sentence(tmp_path, capsys, damage):
     check(code, text, path.name)
 
 
+TRIED = ("cases", 0, "tried", 0)
 TUNINGS = {
     "schema": put(99, "schema"),
-    "usage": put({}, "cases", 0, "usage"),
-    "usage-text": put({"suite-0": "much"}, "cases", 0, "usage"),
-    "short-column": put([], "cases", 0, "record", "rows", "rms"),
-    "tried": put({}, "tried"),
-    "sample": put({"sample": {}, "why": "suite"}, "tried", "unet", 0),
-    "profile": put("odd", "tried", "unet", 0, "sample", "profile"),
-    "effort": put([], "effort"),
-    "date": put("today", "date"),
-    "id": put("../../x", "id"),
+    "usage-text": put("much", *TRIED, "usage"),
+    "why": put("odd", *TRIED, "why"),
+    "sample": put({}, *TRIED, "sample"),
+    "profile": put("odd", *TRIED, "sample", "profile"),
+    "none": put([], "cases", 0, "tried"),
 }
 
 
 @pytest.mark.parametrize("damage", [*RAW, *TUNINGS])
 def test_a_damaged_tuning_is_a_sentence(tmp_path, capsys, damage):
-    tuning = tuning_of(case_of(output(1), draws=2), draws=2)
-    path = save_tuning(tuning, tmp_path / "reports" / "tuning" / tuning.id)
-    data = json.loads(path.read_text())
+    suite = suite_in(tmp_path / "suite") / "parity.toml"
+    data = told_of(suite, case_of(output(1), draws=2))
+    path = run_in(tmp_path / "reports" / "tuning" / ID, data) / "report.json"
     make = RAW.get(damage)
-    content = make(text_of(data)) if make else damaged(data, TUNINGS[damage])
-    path.write_bytes(content)
-    code, text = called(capsys, tmp_path, "tune", "--from", "last")
-    check(code, text, "tuning.json")
+    path.write_bytes(make(text_of(data)) if make else damaged(data, TUNINGS[damage]))
+    code, text = called(capsys, tmp_path, "tune", "--from", "last", "--suite", "suite")
+    check(code, text, "reports/tuning")
 
 
 def plan_told():

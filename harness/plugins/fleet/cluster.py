@@ -12,9 +12,9 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
@@ -154,6 +154,9 @@ class Task:
         with self.place.engine(tell) as (engine, pictures):
             if self.step is TaskStep.PREPARE:
                 return engine.prepare(*self.cases)
+            if self.step is TaskStep.FORGET:
+                engine.forget(self.cases)
+                return None
             (case,) = self.cases
             if self.step is TaskStep.EXPORT:
                 assert isinstance(case, Case)  # noqa: S101  # a pipeline has several
@@ -244,6 +247,16 @@ class Elsewhere(AbstractContextManager["Elsewhere"]):
 
         """
         return cast("tuple[Row, ...]", awaited(self.submit(case, sample=sample)))
+
+    def forget(self, cases: Sequence[Tested]) -> None:
+        """Remove from the shared store what was drawn for these cases alone.
+
+        Raises:
+            ParityError: The store cannot be written.
+
+        """
+        with suppress(StageError):  # its node is gone, and the drawn inputs stay
+            awaited(self.submit(*cases, step=TaskStep.FORGET))
 
     def submit(
         self,

@@ -12,7 +12,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Final
 
-from harness.core.case import REFERENCE, Case, Component, Device, Source, check_name
+from harness.core.case import (
+    REFERENCE,
+    Case,
+    Component,
+    Device,
+    Sample,
+    Source,
+    check_name,
+)
 from harness.core.end_to_end import PAIRS, WHATS, AppSetting, EndToEndCase
 from harness.core.entry import Entry
 from harness.core.record import SELF
@@ -86,6 +94,9 @@ REMEMBERED_BYTES: Final = 1 << 30
 `plugins.pipelines.drawing.networks.Remembered` keeps them."""
 
 _CLOSE: Final = 1e-6
+
+_SEEDS: Final = 2**31
+"""Seeds of one draw of pairs; another draw begins so much later."""
 
 Options = tuple[tuple[str, str | int | float | bool], ...]
 
@@ -319,6 +330,21 @@ class PipelineCase(EndToEndCase):
         """About how many samples of its parts take as long as the case."""
         # A clear verdict draws fewer pairs; nobody knows ahead whether it is clear.
         return _SAMPLES + _SAMPLES_OF_PAIR * self.pipeline.seeds
+
+    def drawn(self, count: int, seed: int) -> Iterator[tuple[Sample, PipelineCase]]:
+        """Yield the case on its own seed, and on drawn pairs of prompt and seed."""
+        own = replace(self.pipeline, seeds=0, attribution=False)
+        pairs = replace(own, seeds=count, seed=own.seed + seed * _SEEDS).pairs
+        for pipeline in (own, *pairs):
+            sample = Sample(
+                profile="realistic",
+                index=0,
+                shapes=(),
+                seed=pipeline.seed,
+                layers=False,
+                label=f"seed-{pipeline.seed}",
+            )
+            yield sample, replace(self, pipeline=pipeline)
 
     def with_code(
         self,

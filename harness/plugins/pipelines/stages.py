@@ -49,9 +49,9 @@ RUN_PIPELINE: Final = "harness.plugins.pipelines.drawing.worker:run_pipeline"
 """Draws with deployed files in a pipeline and compares (`torch`)."""
 
 
-def prepare(artifacts: Artifacts, case: PipelineCase) -> None:
+def prepare(artifacts: Artifacts, case: PipelineCase) -> tuple[Entry, Entry]:
     """Make what cases of one pipeline share: its inputs and PyTorch's drawing."""
-    draw(artifacts, case.pipeline, case.device)
+    return draw(artifacts, case.pipeline, case.device)
 
 
 def draw(

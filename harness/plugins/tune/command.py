@@ -53,7 +53,7 @@ from harness.core.shown import print_lines
     "earlier",
     default="",
     metavar="TUNING",
-    help="Propose from an earlier tuning's record; nothing is run.",
+    help="Propose from an earlier tuning's run; nothing is run.",
 )
 @click.option("--write", is_flag=True, help="Write what is shown.")
 @click.option(
@@ -98,8 +98,9 @@ def tune(  # one option each
     from harness.core.settings import Settings
     from harness.plugins.tune import run
     from harness.plugins.tune.headroom import Headroom
+    from harness.plugins.tune.many import Effort
     from harness.plugins.tune.prune import prune as prune_files
-    from harness.plugins.tune.record import Effort, load_tuning
+    from harness.plugins.tune.record import load_tuning
     from harness.suite.suite import load_suite
 
     if prune:
@@ -113,21 +114,20 @@ def tune(  # one option each
     if allow_looser and not why.strip():
         msg = 'loosening needs its reason: --why "GroupNorm sums in another order".'
         raise SpecError(msg)
-    failed: tuple[str, ...] = ()
     if earlier:
         tuning = load_tuning(into, earlier)
         loaded = run.suite_of(tuning, suite)
-        tuning = run.of_suite(tuning, loaded, cases)
     else:
         loaded = load_suite(suite or Path("parity.toml"))
         effort = Effort(samples=samples, layers=layers, seeds=seeds, seed=seed)
-        settings = Settings(store=store, mnn_convert=mnn_convert, on=on)
-        tuning, failed = run.run_tuning(loaded, cases, effort, settings, into)
+        settings = Settings(store=store, runs=str(into), mnn_convert=mnn_convert, on=on)
+        tuning = run.run_tuning(loaded, cases, effort, settings)
+    tuning = run.of_suite(tuning, loaded, cases)
     named = tuning.id if earlier in {"", "last"} else earlier
     options = given_again(
         *("cases", "suite", "factor", "decibels", "allow_looser", "why"), "into"
     )
-    return run.show_tuning(
+    run.show_tuning(
         loaded,
         tuning,
         headroom,
@@ -135,5 +135,5 @@ def tune(  # one option each
         allow_looser=allow_looser,
         write=write,
         again=f"parity tune --from {shlex.quote(named)} --write{options}",
-        failed=failed,
     )
+    return 2 if tuning.failed and not earlier else 0

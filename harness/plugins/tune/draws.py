@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from harness.core.case import VARIED, Case, Component, Sample
 from harness.core.digest import digest_value
-from harness.plugins.pipelines.case import Pipeline
 from harness.recipes.varied import parameters_of
 
 REALISTIC = "realistic"
@@ -91,22 +89,3 @@ def independent(
             knobs=knobs,
             label=f"{family}-s{seed}-{index}",
         )
-
-
-def drawn_pairs(pipeline: Pipeline, count: int, seed: int = 0) -> tuple[Pipeline, ...]:
-    """Return a pipeline of one picture for each of so many pairs of prompt and seed."""
-    first = pipeline.seed + seed * _SEEDS
-    return replace(pipeline, seeds=count, seed=first, attribution=False).pairs
-
-
-def sample_of(pipeline: Pipeline) -> Sample:
-    """Return the sample that a tuning's record names a pipeline's inputs by."""
-    seed = pipeline.seed
-    return Sample(
-        profile=REALISTIC,
-        index=0,
-        shapes=(),
-        seed=seed,
-        layers=False,
-        label=f"seed-{seed}",
-    )

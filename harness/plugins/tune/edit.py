@@ -92,7 +92,7 @@ def _provenance(
     ran = ", ".join(
         f"{package} {tuning.versions[package]}"
         for package in ("torch", backend)
-        if package in tuning.versions
+        if tuning.versions.get(package)
     )
     worst = ", ".join(f"{part.worst} ({part.group})" for part in parts)
     return (

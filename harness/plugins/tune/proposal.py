@@ -16,14 +16,14 @@ from msgspec import structs
 
 from harness.core.comparison import Comparison
 from harness.core.end_to_end import IMAGE
-from harness.core.record import LAYERS, OUTPUTS, Row
+from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Row
 from harness.judge.known_gaps import Gap
 from harness.judge.policy import CaseName, Policy, Rule, Scope
 from harness.judge.tolerance import GROUPS, TIER_NAMES, TIERS, Tolerance
 from harness.judge.value import judge as judged
 from harness.measure.metrics import BOUNDED, METRIC
 from harness.plugins.tune.headroom import Headroom, fits, is_sound, needed, worse
-from harness.plugins.tune.record import CaseTuning, Tuning
+from harness.plugins.tune.record import Tuning, draws_of, worst_of
 from harness.suite.judge import Judge
 
 CONFIDENCE: Final = 0.95
@@ -138,7 +138,7 @@ def propose(
         for case in tuning.cases.values()
         for group in GROUPS
         for proposal in _of_group(
-            tuning, case, group, judge, headroom, allow_looser=allow_looser
+            case, group, judge, headroom, allow_looser=allow_looser
         )
     ]
 
@@ -150,18 +150,16 @@ def has_gap(gaps: Iterable[Gap], case: str) -> bool:
 
 
 def _of_group(
-    tuning: Tuning,
-    case: CaseTuning,
+    record: CaseRecord,
     group: str,
     judge: Judge,
     headroom: Headroom,
     *,
     allow_looser: bool,
 ) -> Iterator[Proposal]:
-    record = case.record
     name = (record.component, record.backend, record.variant)
-    draws = tuning.independent(case, layers=group == LAYERS)
-    for rule, rows in _by_rule(case, group, judge.policy):
+    draws = draws_of(record, layers=group == LAYERS)
+    for rule, rows in _by_rule(record, group, judge.policy):
         scope = _scope(judge.policy, group, rule.source)
         known = "a known gap" if has_gap(judge.gaps, record.case) else ""
         remark = known or _obstacle(rows, rule, scope, name)
@@ -195,7 +193,7 @@ def _of_group(
                 tier=tier,
                 tolerance=tolerance,
                 extent=extent,
-                worst=case.worst if group == OUTPUTS else worst.sample,
+                worst=worst_of(record).sample.id if group == OUTPUTS else worst.sample,
                 probe=worst.probe,
                 module=worst.module,
                 draws=draws,
@@ -205,10 +203,9 @@ def _of_group(
 
 
 def _by_rule(
-    case: CaseTuning, group: str, policy: Policy
+    record: CaseRecord, group: str, policy: Policy
 ) -> Iterator[tuple[Rule, list[Row]]]:
     """Yield each rule that decides today, with the rows that it decides about."""
-    record = case.record
     name = record.component, record.backend, record.variant
     cells: dict[str, tuple[Rule, list[Row]]] = {}
     for row in record.rows:

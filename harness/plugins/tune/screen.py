@@ -13,24 +13,26 @@ from harness.plugins.tune.toml_edit import Edit
 _NAME = 38
 
 
-def tuning_lines(
-    tuning: Tuning, proposals: Sequence[Proposal], failed: Sequence[str] = ()
-) -> Iterator[Line]:
+def tuning_lines(tuning: Tuning, proposals: Sequence[Proposal]) -> Iterator[Line]:
     """Yield the tried inputs and the results, a line for each probe group."""
-    for name, tried in tuning.tried.items():
-        why = Counter(one.why for one in tried)
-        cases = [c for c in tuning.cases.values() if c.record.component == name]
+    for name in dict.fromkeys(case.component for case in tuning.cases.values()):
+        cases = [one for one in tuning.cases.values() if one.component == name]
+        tried = {one.sample.id: one for case in cases for one in case.tried}
+        why = Counter(one.why for one in tried.values())
         words = ", ".join(f"{number:,} {reason}" for reason, number in why.items())
+        seconds = sum(sum((case.took_s or {}).values()) for case in cases)
         text = (
             f"{name}: {count(len(cases), 'case')} on {count(len(tried), 'input')} "
-            f"({words}) in {tuning.took_s[name]:.0f} s"
+            f"({words}) in {seconds:.0f} s"
         )
         yield Line(text=text)
-        if gone := tuning.overflowed.get(name):
+        if gone := {
+            one.sample.id for case in cases for one in case.tried if one.usage is None
+        }:
             text = f"{len(gone)} left out: PyTorch's own outputs are not finite there"
             yield Line(text=f" {text}", tone="quiet")
-    for sentence in failed:
-        yield from wrapped(f"✗ {sentence}", indent=" ", tone="bad")
+    for case, reason in tuning.failed.items():
+        yield from wrapped(f"✗ {case}: {reason}", indent=" ", tone="bad")
     yield Line(text="")
     shown = ""
     for part in proposals:

@@ -12,7 +12,7 @@ import tomlkit
 from harness.core.case import Sample
 from harness.judge.known_gaps import Gap
 from harness.plugins.tune.proposal import has_gap
-from harness.plugins.tune.record import Tuning
+from harness.plugins.tune.record import Tuning, usage_of, worst_of
 from harness.plugins.tune.toml_edit import inline
 
 WORSE: Final = 1.05
@@ -35,22 +35,20 @@ def kept(tuning: Tuning, gaps: Sequence[Gap]) -> dict[str, tuple[Sample, str]]:
     keeps none, because its inputs are not drawn from a sample.
     """
     found = {}
-    for name, case in tuning.cases.items():
-        if has_gap(gaps, name) or case.record.pipeline is not None:
+    for name, record in tuning.cases.items():
+        if has_gap(gaps, name) or record.pipeline is not None:
             continue
-        known = {t.sample.id: t for t in tuning.tried[case.record.component]}
-        own = max(
-            (usage for id_, usage in case.usage.items() if known[id_].why == "suite"),
-            default=0.0,
-        )
-        usage = case.usage[case.worst]
-        if known[case.worst].why == "suite" or usage < WORSE * own:
+        worst, usage = worst_of(record), usage_of(record)
+        suites = [one.sample.id for one in record.tried if one.why == "suite"]
+        own = max((usage[name] for name in suites if name in usage), default=0.0)
+        most = usage[worst.sample.id]
+        if worst.why == "suite" or most < WORSE * own:
             continue
         why = (
-            f"uses {usage:.2g} of the limit of {tuning.date}, and no sample of "
+            f"uses {most:.2g} of the limit of {tuning.date}, and no sample of "
             f"the suite more than {own:.2g}"
         )
-        found[name] = (known[case.worst].sample, why)
+        found[name] = (worst.sample, why)
     return found
 
 

@@ -6,11 +6,10 @@ import pytest
 
 from harness.commands.cli import cli
 from harness.engine.finished_run import load_report
-from harness.plugins.tune.record import save_tuning
 from harness.report.suites import suites_for
 from tests.unit.finished import ID, TOLERANCES, called, run_in, suite_in, told_of
 from tests.unit.reports import CASE, output
-from tests.unit.tunings import case_of, tuning_of
+from tests.unit.tunings import case_of
 
 STRICT = TOLERANCES.replace("50.0", "0.5")
 SHARD = {"number": 1, "of": 1}
@@ -74,8 +73,7 @@ def test_a_run_from_elsewhere_is_gated_without_its_suite(downloaded, tmp_path, c
 def test_a_tuning_loads_no_suite(tmp_path, capsys):
     suite = suite_in(tmp_path / "elsewhere") / "parity.toml"
     here = tmp_path / "here"
-    tuning = tuning_of(case_of(output(1)), path=suite)
-    save_tuning(tuning, here / "reports" / "tuning" / tuning.id)
+    run_in(here / "reports" / "tuning" / ID, told_of(suite, case_of(output(1))))
     ended, text = called(capsys, here, "tune", "--from", "last")
     assert (ended, loaded(tmp_path)) == (2, False), text
     assert "name the suite with --suite" in text

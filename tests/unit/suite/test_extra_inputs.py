@@ -1,7 +1,5 @@
 """Inputs that a tuning keeps are written beside the suite, and run with it."""
 
-from dataclasses import replace
-
 import pytest
 
 from harness.core.case import (
@@ -15,7 +13,6 @@ from harness.core.case import (
 from harness.core.errors import SuiteError
 from harness.core.outcome import Outcome
 from harness.judge.known_gaps import Gap
-from harness.plugins.tune.record import TriedInput
 from harness.plugins.tune.worst import kept, pruned_text, worst_inputs_text
 from harness.suite.extra_inputs import (
     load_worst_inputs,
@@ -25,39 +22,31 @@ from harness.suite.extra_inputs import (
 from tests.places import DIGITS
 from tests.unit import nets
 from tests.unit.reports import CASE, output
-from tests.unit.tunings import case_of, sample, tuning_of
+from tests.unit.tunings import case_of, tried, tuning_of
 
 OTHER = "unet/onnxruntime/fp32"
 
 
-def written(path, *cases, tried=()):
-    tuning = tuning_of(*cases, draws=3)
-    tuning = replace(tuning, tried={"unet": (*tuning.tried["unet"], *tried)})
-    path.write_text(worst_inputs_text(path, tuning, ()))
-    return tuning
+def written(path, *cases):
+    path.write_text(worst_inputs_text(path, tuning_of(*cases), ()))
 
 
 def test_what_is_kept_reads_back_as_the_sample_it_was(tmp_path):
-    found = sample("varied-s0-7", VARIED, knobs=(("x.scale", 0.1), ("x.step", 3)))
-    case = case_of(output(1.0), draws=3)
-    case = replace(case, usage={**case.usage, "varied-s0-7": 0.9})
-    written(
-        tmp_path / "w.toml", case, tried=[TriedInput(sample=found, why="independent")]
-    )
+    knobs = (("x.scale", 0.1), ("x.step", 3))
+    found = tried("varied-s0-7", 0.9, profile=VARIED, knobs=knobs)
+    written(tmp_path / "w.toml", case_of(output(1.0), draws=3, others=[found]))
 
     (back,) = load_worst_inputs(tmp_path / "w.toml", [CASE])[CASE]
 
-    assert back == found
+    assert back == found.sample
 
 
 def test_an_input_that_was_kept_stays_while_it_is_the_worst(tmp_path):
     path = tmp_path / "w.toml"
-    case = case_of(output(1.0), draws=3, worst="kept-0")
-    case = replace(case, usage={**case.usage, "kept-0": 0.9})
-    earlier = TriedInput(sample=sample("kept-0"), why="kept")
+    case = case_of(output(1.0), draws=3, others=[tried("kept-0", 0.9, "kept")])
 
-    written(path, case, tried=[earlier])
-    written(path, case, tried=[earlier])
+    written(path, case)
+    written(path, case)
 
     (back,) = load_worst_inputs(path, [CASE])[CASE]
     assert back.label == "kept-0"
@@ -70,7 +59,7 @@ def test_an_input_no_worse_than_the_suites_own_is_not_kept(tmp_path):
 
 
 def test_a_case_that_is_known_to_fail_keeps_nothing():
-    tuning = tuning_of(case_of(output(1.0), draws=3), draws=3)
+    tuning = tuning_of(case_of(output(1.0), draws=3))
     gap = Gap(case="unet/mnn/*", outcome=Outcome.EXCEEDS, why="fused")
 
     assert kept(tuning, ())

@@ -10,14 +10,8 @@ from harness.core.case import VARIED
 from harness.core.errors import SuiteError
 from harness.core.settings import Settings
 from harness.plugins.pipelines.case import PipelineCase
-from harness.plugins.tune.draws import (
-    REALISTIC,
-    drawn_pairs,
-    independent,
-    sample_of,
-    shapes_of,
-)
-from harness.plugins.tune.record import Effort
+from harness.plugins.tune.draws import REALISTIC, independent, shapes_of
+from harness.plugins.tune.many import Effort
 from harness.plugins.tune.run import run_tuning
 from harness.recipes import describe
 from harness.recipes.varied import InputParameter
@@ -97,21 +91,19 @@ def test_a_pipeline_draws_pairs_of_prompt_and_seed_of_one_picture_each():
     suite = load_suite(DIGITS)
     (case,) = suite.select(("text2img/mnn/fp32",))
     assert isinstance(case, PipelineCase)
-    pipeline = case.pipeline
 
-    pairs = drawn_pairs(pipeline, 5)
+    (first, own), *pairs = case.drawn(5, 0)
 
-    assert pairs == drawn_pairs(pipeline, 5)
-    assert {len(one.texts) for one in pairs} == {1}
-    assert {one.prompts[0] for one in pairs} == set(pipeline.prompts)
-    assert not any(one.attribution for one in pairs)
-    others = (pipeline, *pairs, *drawn_pairs(pipeline, 5, seed=1))
-    assert len({sample_of(one).id for one in others}) == 11
+    assert [first, *(one for one, _ in pairs)] == [one for one, _ in case.drawn(5, 0)]
+    assert own.pipeline.prompts == case.pipeline.prompts
+    assert {len(one.pipeline.texts) for _, one in pairs} == {1}
+    assert {one.pipeline.prompts[0] for _, one in pairs} == set(own.pipeline.prompts)
+    assert not any(one.pipeline.attribution for _, one in (*pairs, (first, own)))
+    others = (*case.drawn(5, 0), *case.drawn(5, 1))
+    assert len({sample.id for sample, _ in others}) == 11
 
 
 @pytest.mark.parametrize("pattern", ["text2img/mixed/*", "*2img/mnn/*"])
-def test_a_pipeline_is_tuned_by_its_name_and_in_one_runtime(pattern, tmp_path):
-    suite = load_suite(DIGITS)
-
+def test_a_pipeline_is_tuned_by_its_name_and_in_one_runtime(pattern):
     with pytest.raises(SuiteError, match="a pipeline is tuned only by its name"):
-        run_tuning(suite, [pattern], Effort(), Settings(), tmp_path)
+        run_tuning(load_suite(DIGITS), [pattern], Effort(), Settings())

@@ -13,10 +13,10 @@ from harness.judge.tolerance import TIERS, Tolerance
 from harness.measure.metrics import METRIC
 from harness.plugins.tune.headroom import Headroom
 from harness.plugins.tune.proposal import propose, tightest
-from harness.plugins.tune.record import TriedInput
+from harness.plugins.tune.record import draws_of
 from tests.unit.commands.tune.test_headroom import picture
 from tests.unit.reports import output, row
-from tests.unit.tunings import case_of, judge_of, sample, tuning_of
+from tests.unit.tunings import case_of, judge_of, tried, tuning_of
 
 STANDARD = '[mnn.fp32]\noutputs = "standard"\nlayers = "standard"\n'
 HEADROOM = Headroom(factor=2.0, decibels=3.0)
@@ -226,7 +226,7 @@ def test_the_bounds_of_a_pipelines_pictures_are_tuned(
     )
     case = case_of(drawn, draws=draws, case="text2img/mnn/fp32")
 
-    (part,) = propose(tuning_of(case, draws=draws), judge, HEADROOM)
+    (part,) = propose(tuning_of(case), judge, HEADROOM)
 
     assert (part.group, part.tier) == ("image", tier)
     assert {name: part.bounds.get(name) for name in bounds} == bounds
@@ -251,10 +251,6 @@ def test_bounds_are_rounded_outwards(bound, value, written):
 @pytest.mark.parametrize(("own", "draws"), [("realistic", 200), ("large-mean", 0)])
 def test_a_family_without_a_draw_counts(own, draws):
     """A tuning may have been stopped before the second family."""
-    case = case_of(output(1.0))
-    tuning = tuning_of(case)
-    suites = TriedInput(sample=sample("suite-0", own), why="suite")
-    tried = (suites, *tuning.tried["unet"][1:])
-    tuning = replace(tuning, tried={"unet": tried})
+    case = case_of(output(1.0), others=[tried("suite-1", 0.1, "suite", own)])
 
-    assert tuning.independent(case, layers=False) == draws
+    assert draws_of(case, layers=False) == draws
