@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from harness.core.end_to_end import PAIRS
-from harness.core.outcome import Outcome
-from harness.core.record import CaseRecord, coverage_share
-from harness.core.text import count, few, of_limit
+from harness.core.record import CaseRecord
+from harness.core.text import count, of_limit
 from harness.plugins.page.charts import Chart, depth_figure
 from harness.plugins.page.section import Section
 from harness.plugins.page.table import HtmlTable
@@ -27,6 +26,7 @@ from harness.plugins.pictures.distribution import pair_ratios
 from harness.plugins.pictures.tables import claims_table, pictures_table
 from harness.plugins.pictures.words import picture_errors
 from harness.plugins.pictures.worst import metric_words, rms_of, worst_drawing
+from harness.report.layers import case_notes
 from harness.report.run_facts import BAD, GOOD, QUIET, RunFacts
 from harness.report.summary import beside
 
@@ -160,15 +160,8 @@ def _notes(facts: RunFacts, records: Sequence[CaseRecord]) -> Iterator[str]:
         if record.failure is not None:
             yield f"{name}: {record.failure.outcome}. {record.failure.message}"
             continue
-        for check in facts.checks[record.key]:
-            if check.own:
-                yield f"{name}: {check.what} {check.own}"
-            unlocated = not check.outcome.passed and check.first is None
-            if unlocated or check.outcome is Outcome.GAP:
-                yield f"{name}, {check.what}: {check.outcome}. {check.reason}"
-        missing = (record.coverage or {}).get("missing", ())
-        if missing and coverage_share(record) < 1.0:
-            yield f"{name}: not compared: {few(list(missing), 6)}"
+        for note in case_notes(record, facts.checks[record.key]):
+            yield f"{name}: {note.text}"
     yield from beside(facts, records, {one.key: name_of(one) for one in records})
     watched = [
         max(record.observer_max_abs.values())
