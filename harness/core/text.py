@@ -196,6 +196,18 @@ def few(names: Sequence[str], most: int = 4) -> str:
     return f"{shown} and {len(names) - most:,} more" if names[most:] else shown
 
 
+def alike(told: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Return each phrase to the names that it applies to.
+
+    >>> alike([("a/layers", "gone"), ("a/outputs", "gone"), ("b/size", "+9%")])
+    {'gone': ['a/layers', 'a/outputs'], '+9%': ['b/size']}
+    """
+    together: dict[str, list[str]] = {}
+    for name, words in dict.fromkeys(told):
+        together.setdefault(words, []).append(name)
+    return together
+
+
 def in_floors(value: float) -> str:
     """Return an error in noise floors.
 

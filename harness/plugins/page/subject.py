@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 
 from harness.core.end_to_end import PAIRS
 from harness.core.record import CaseRecord
-from harness.core.text import count, of_limit
+from harness.core.text import alike, count, few, of_limit
+from harness.judge.case import CaseVerdict
 from harness.plugins.page.charts import Chart, depth_figure
 from harness.plugins.page.section import Section
 from harness.plugins.page.table import HtmlTable
@@ -155,13 +156,13 @@ def _gist(facts: RunFacts, records: Sequence[CaseRecord], values: Values) -> str
 
 def _notes(facts: RunFacts, records: Sequence[CaseRecord]) -> Iterator[str]:
     """Yield failures before any comparison, and how watching changed the outputs."""
-    for record in records:
-        name = name_of(record)
-        if record.failure is not None:
-            yield f"{name}: {record.failure.outcome}. {record.failure.message}"
-            continue
-        for note in case_notes(record, facts.checks[record.key]):
-            yield f"{name}: {note.text}"
+    notes = (
+        (name_of(record), text)
+        for record in records
+        for text in _own_notes(record, facts.checks[record.key])
+    )
+    for text, names in alike(notes).items():
+        yield f"{few(names)}: {text}"
     yield from beside(facts, records, {one.key: name_of(one) for one in records})
     watched = [
         max(record.observer_max_abs.values())
@@ -171,6 +172,13 @@ def _notes(facts: RunFacts, records: Sequence[CaseRecord]) -> Iterator[str]:
     if watched:
         most = f"the outputs by at most {max(watched):.1e}"
         yield f"Watching changed {most if max(watched) else 'no output'}."
+
+
+def _own_notes(record: CaseRecord, checks: Sequence[CaseVerdict]) -> Iterator[str]:
+    if record.failure is not None:
+        yield f"{record.failure.outcome}. {record.failure.message}"
+    else:
+        yield from (note.text for note in case_notes(record, checks))
 
 
 def _drawings(records: Sequence[CaseRecord]) -> list[DrawingSection]:
