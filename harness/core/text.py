@@ -196,6 +196,18 @@ def few(names: Sequence[str], most: int = 4) -> str:
     return f"{shown} and {len(names) - most:,} more" if names[most:] else shown
 
 
+def alike(told: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Return each phrase to the names that it applies to.
+
+    >>> alike([("a/layers", "gone"), ("a/outputs", "gone"), ("b/size", "+9%")])
+    {'gone': ['a/layers', 'a/outputs'], '+9%': ['b/size']}
+    """
+    together: dict[str, list[str]] = {}
+    for name, words in dict.fromkeys(told):
+        together.setdefault(words, []).append(name)
+    return together
+
+
 def in_floors(value: float) -> str:
     """Return an error in noise floors.
 
@@ -299,6 +311,40 @@ def operator(op: str) -> str:
     'conv2d'
     """
     return op.removeprefix("aten.").partition(".")[0]
+
+
+_HEIGHTS = " ▁▂▃▄▅▆▇█"
+_COLUMNS = 72
+_LEAST_TOP = 16.0
+
+
+def largest(errors: Iterable[float]) -> float:
+    """Return the error in floors at the top of a plot: 16, or the largest one."""
+    return max([_LEAST_TOP, *filter(math.isfinite, errors)])
+
+
+def height(error: float, top: float) -> int:
+    """Return a height on a log scale: 0 for no error, 1 up to a floor, 8 at the top."""
+    most = len(_HEIGHTS) - 1
+    if not 0.0 < error < top:
+        return 0 if error <= 0.0 else most
+    return 1 + math.floor(math.log(max(error, 1.0)) / math.log(top) * (most - 1))
+
+
+def curve(errors: Sequence[float]) -> str:
+    """Return a plot of one line: the largest error in floors of each stretch.
+
+    >>> curve([0.0, 1.0, 10.0, 100.0, math.nan])
+    ' ▁▄█!'
+    """
+    top, step = largest(errors), math.ceil(len(errors) / _COLUMNS)
+    parts = [errors[at : at + step] for at in range(0, len(errors), step)]
+    return "".join(
+        _HEIGHTS[max(height(error, top) for error in part)]
+        if all(map(math.isfinite, part))
+        else "!"
+        for part in parts
+    )
 
 
 def case_line(case: str, checks: Mapping[str, Mapping[str, str]]) -> Line:

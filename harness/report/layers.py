@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
 from harness.core.outcome import Outcome
 from harness.core.plugins import answers, sentences
-from harness.core.record import ISOLATED, LAYERS, CaseRecord
+from harness.core.record import ISOLATED, LAYERS, CaseRecord, coverage_share
 from harness.core.table import Column, ReportTable
 from harness.core.text import (
     FLOORS,
     Line,
     count,
+    curve,
+    few,
+    height,
     in_floors,
+    largest,
     operator,
     wrapped,
 )
@@ -25,10 +29,6 @@ from harness.judge.reference import has_pytorch
 from harness.judge.value import JudgedRow, floors_of
 from harness.report.tables import error_columns, place_cell, worst_rows
 
-_PLOT = " ▁▂▃▄▅▆▇█"
-_CURVE = 72
-_LEAST_TOP = 16.0
-"""Error in floors at the top of the plot, unless an error is larger."""
 _COLOURS = ((0.5, "#b7e1c0"), (1.0, "#ffe08a"), (math.inf, "#f2a29b"))
 """Shares of the tolerance that a value uses, each with a node's colour up to it."""
 
@@ -51,21 +51,16 @@ def layer_lines(
     yield Line(text=f"{record.case}: {values}, {result}", tone=tone)
     if record.node:
         yield Line(text=f"  ran on {record.node}", tone="quiet")
-    for verdict in verdicts:
-        # No value's line shows gaps, or that too little was compared.
-        by_rows = verdict.first is not None and verdict.outcome is verdict.found
-        if verdict.outcome is not Outcome.WITHIN and not by_rows:
-            text = f"{verdict.what}: {verdict.outcome}: {verdict.reason}"
-            tone = "quiet" if verdict.outcome.passed else "bad"
-            yield from wrapped(text, indent="  ", tone=tone)
-    errors = (judged.floors for judged in ordered)
-    top = max([_LEAST_TOP, *filter(math.isfinite, errors)])
+    for note in case_notes(record, verdicts):
+        yield replace(note, lead="  ")
+    errors = [judged.floors for judged in ordered]
+    top = largest(errors)
     if record.pipeline:
         yield from chain.from_iterable(answers("lines", record))
     else:
         which = f"sample {sample}" if sample else "worst of all samples"
         scale = f", log scale from 1 to {in_floors(top)}"
-        yield Line(text=f"  {_curve(ordered, top)}")
+        yield Line(text=f"  {curve(errors)}")
         scale = scale if has_pytorch(record) else ""  # nothing else has noise floors
         yield Line(text=f"  {which}{scale}", tone="quiet")
     if record.observer_max_abs:
@@ -73,12 +68,10 @@ def layer_lines(
         yield Line(
             text=f"  watching changed the outputs by at most {change:.3e}", tone="quiet"
         )
-    own = [f"{verdict.what} {verdict.own}" for verdict in verdicts if verdict.own]
-    about = (*_stored(record), *sentences("notes", record))
-    for text in (*own, *about):
+    for text in sentences("notes", record):
         yield from wrapped(text, indent="  ", tone="quiet")
     marks = [judged.verdict.outcome.value for judged in ordered]
-    bars = ["▪" * _height(judged.floors, top) for judged in ordered]
+    bars = ["▪" * height(error, top) for error in errors]
     places = [place_cell(judged) for judged in ordered]
     yield from ReportTable(
         columns=(
@@ -98,33 +91,24 @@ def samples_of(verdicts: Sequence[CaseVerdict]) -> tuple[str, ...]:
     )
 
 
-def _stored(record: CaseRecord) -> Iterator[str]:
-    """Yield how many bits the deployed file really stores, if a converter made it."""
+def case_notes(record: CaseRecord, verdicts: Sequence[CaseVerdict]) -> Iterator[Line]:
+    """Yield what no row of a value shows: gaps, missing values, own errors, bits."""
+    for verdict in verdicts:
+        by_rows = verdict.first is not None and verdict.outcome is verdict.found
+        if verdict.outcome is not Outcome.WITHIN and not by_rows:
+            text = f"{verdict.what}: {verdict.outcome}: {verdict.reason}"
+            tone = "quiet" if verdict.outcome.passed else "bad"
+            yield from wrapped(text, indent="", tone=tone)
+    notes = [f"{verdict.what} {verdict.own}" for verdict in verdicts if verdict.own]
+    missing = (record.coverage or {}).get("missing", ())
+    if missing and coverage_share(record) < 1.0:
+        notes.append(f"not compared: {few(list(missing), 6)}")
     made = (record.artifacts or {}).get(record.backend, {}).get("meta", {})
     if bits := made.get("bits"):
         layers = (f"{count(bits[each], 'layer')} in {each} bits" for each in bits)
-        yield f"the deployed file stores the weights of {', '.join(layers)}"
-
-
-def _curve(rows: Sequence[JudgedRow], top: float) -> str:
-    """Return a one-line plot of the largest error in each stretch of the depth."""
-    step = math.ceil(len(rows) / _CURVE)
-    heights = [
-        max(_height(judged.floors, top) for judged in rows[at : at + step])
-        for at in range(0, len(rows), step)
-    ]
-    return "".join(_PLOT[height] for height in heights)
-
-
-def _height(multiple: float, top: float) -> int:
-    """Return a height: 0 for no error, 1 for up to a floor, 8 for the top or more."""
-    highest = len(_PLOT) - 1
-    if multiple <= 0.0:
-        return 0
-    if multiple >= top:
-        return highest
-    share = math.log(max(multiple, 1.0)) / math.log(top)
-    return 1 + math.floor(share * (highest - 1))
+        notes.append(f"the deployed file stores the weights of {', '.join(layers)}")
+    for text in notes:
+        yield from wrapped(text, indent="", tone="quiet")
 
 
 def node_data(verdicts: Sequence[CaseVerdict]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from harness.core.text import (
     INDENT,
     WIDTH,
     Line,
+    alike,
     count,
     cut,
     few,
@@ -85,11 +86,11 @@ def beside(
     kinds: list[Callable[[CaseRecord], Iterator[str]]]
     kinds = [partial(said, one=one) for one in added("beside")]
     for tell in (*kinds, padding):
-        alike: dict[str, list[str]] = {}
-        for record in records:
-            if text := "; ".join(filter(None, dict.fromkeys(tell(record)))):
-                alike.setdefault(text, []).append(names[record.key])
-        for text, cases in alike.items():
+        told = (
+            (names[record.key], "; ".join(filter(None, dict.fromkeys(tell(record)))))
+            for record in records
+        )
+        for text, cases in alike(one for one in told if one[1]).items():
             yield f"{few(cases)}: {text}"
     yield from sentences("remarks", records, names)
 

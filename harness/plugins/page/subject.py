@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from harness.core.end_to_end import PAIRS
-from harness.core.outcome import Outcome
-from harness.core.record import CaseRecord, coverage_share
-from harness.core.text import count, few, of_limit
+from harness.core.record import CaseRecord
+from harness.core.text import alike, count, few, of_limit
+from harness.judge.case import CaseVerdict
 from harness.plugins.page.charts import Chart, depth_figure
 from harness.plugins.page.section import Section
 from harness.plugins.page.table import HtmlTable
@@ -27,6 +27,7 @@ from harness.plugins.pictures.distribution import pair_ratios
 from harness.plugins.pictures.tables import claims_table, pictures_table
 from harness.plugins.pictures.words import picture_errors
 from harness.plugins.pictures.worst import metric_words, rms_of, worst_drawing
+from harness.report.layers import case_notes
 from harness.report.run_facts import BAD, GOOD, QUIET, RunFacts
 from harness.report.summary import beside
 
@@ -155,20 +156,13 @@ def _gist(facts: RunFacts, records: Sequence[CaseRecord], values: Values) -> str
 
 def _notes(facts: RunFacts, records: Sequence[CaseRecord]) -> Iterator[str]:
     """Yield failures before any comparison, and how watching changed the outputs."""
-    for record in records:
-        name = name_of(record)
-        if record.failure is not None:
-            yield f"{name}: {record.failure.outcome}. {record.failure.message}"
-            continue
-        for check in facts.checks[record.key]:
-            if check.own:
-                yield f"{name}: {check.what} {check.own}"
-            unlocated = not check.outcome.passed and check.first is None
-            if unlocated or check.outcome is Outcome.GAP:
-                yield f"{name}, {check.what}: {check.outcome}. {check.reason}"
-        missing = (record.coverage or {}).get("missing", ())
-        if missing and coverage_share(record) < 1.0:
-            yield f"{name}: not compared: {few(list(missing), 6)}"
+    notes = (
+        (name_of(record), text)
+        for record in records
+        for text in _own_notes(record, facts.checks[record.key])
+    )
+    for text, names in alike(notes).items():
+        yield f"{few(names)}: {text}"
     yield from beside(facts, records, {one.key: name_of(one) for one in records})
     watched = [
         max(record.observer_max_abs.values())
@@ -178,6 +172,13 @@ def _notes(facts: RunFacts, records: Sequence[CaseRecord]) -> Iterator[str]:
     if watched:
         most = f"the outputs by at most {max(watched):.1e}"
         yield f"Watching changed {most if max(watched) else 'no output'}."
+
+
+def _own_notes(record: CaseRecord, checks: Sequence[CaseVerdict]) -> Iterator[str]:
+    if record.failure is not None:
+        yield f"{record.failure.outcome}. {record.failure.message}"
+    else:
+        yield from (note.text for note in case_notes(record, checks))
 
 
 def _drawings(records: Sequence[CaseRecord]) -> list[DrawingSection]:

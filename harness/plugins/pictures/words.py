@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from harness.core.end_to_end import IMAGE, PAIRS, app_causes, app_settings
 from harness.core.outcome import CheckFinding, Outcome, Precedence
 from harness.core.record import CaseRecord, Row
 from harness.core.table import Column, ReportTable
-from harness.core.text import Line, in_floors, wrapped
+from harness.core.text import Line, curve, in_floors, wrapped
 from harness.measure.attribution import Attribution
 from harness.measure.metrics import METRIC
 from harness.plugins.pictures.distribution import (
@@ -25,11 +25,6 @@ CURVES = ("teacher-forced", "free-running")
 CLEAN_DB = 60.0
 """PSNR above which the error of a picture is less than a third of a grey level. Its
 cause is then rounding, and no message names it."""
-
-_BARS = " ▁▂▃▄▅▆▇█"
-_DECADES = 4
-"""Number of decades below the largest error that a curve shows."""
-
 
 _RELEASES = {
     Conclusion.SHIP: Outcome.WITHIN,
@@ -171,25 +166,3 @@ def picture_errors(row: Row) -> str:
     if picture.expected_read:
         words.append(f"read {picture.actual_read} for {picture.expected_read}")
     return ", ".join(words)
-
-
-def curve(errors: Sequence[float]) -> str:
-    """Return one bar for each step on a log scale, with the largest error on top.
-
-    >>> curve([1.0, 10.0, 100.0])
-    '▄▆█'
-    """
-    top = max((e for e in errors if math.isfinite(e)), default=0.0)
-    if top <= 0.0:
-        return _BARS[0] * len(errors)
-    return "".join(_bar(error, top) for error in errors)
-
-
-def _bar(error: float, top: float) -> str:
-    if not math.isfinite(error):
-        return "!"
-    if error <= 0.0:
-        return _BARS[0]
-    highest = len(_BARS) - 1
-    share = 1 + math.log10(error / top) / _DECADES
-    return _BARS[max(1, min(highest, math.floor(share * highest)))]

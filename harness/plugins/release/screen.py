@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from harness.core.text import INDENT, Line, count, few, wrapped
+from harness.core.text import INDENT, Line, alike, count, few, wrapped
 from harness.plugins.release.diff import LOUDEST_FIRST, MEMORY, Diff, RunChange
 from harness.plugins.release.thresholds import Change
 
@@ -84,18 +84,6 @@ def listed(findings: Sequence[RunChange], *, tone: str = "") -> Iterator[Line]:
     if left:
         text = f"and {len(left):,} more {findings[0].change}: {few(left)}"
         yield from wrapped(text, indent=" " * 14, tone="quiet")
-
-
-def alike(told: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Return each phrase to the names that it applies to.
-
-    >>> alike([("a/layers", "gone"), ("a/outputs", "gone"), ("b/size", "+9%")])
-    {'gone': ['a/layers', 'a/outputs'], '+9%': ['b/size']}
-    """
-    together: dict[str, list[str]] = {}
-    for name, words in dict.fromkeys(told):
-        together.setdefault(words, []).append(name)
-    return together
 
 
 def and_more(names: Sequence[str]) -> str:

@@ -2,10 +2,12 @@
 
 import pytest
 
+from harness.core.text import screen
 from harness.plugins.plan.page import page_of_plan, plan_page
+from harness.plugins.plan.screen import plan_lines
 from harness.plugins.plan.text import why
 from tests.unit import browser as chromiums
-from tests.unit.found import cells
+from tests.unit.pages import words
 
 MIB = 2**20
 ALONE, FED_BACK = [40.0, 31.0, 35.0], [40.0, 30.5, 29.0]
@@ -72,16 +74,6 @@ def section(ident, **about):
     return {one.id: one for one in page_of_plan(record(**about)).sections}.get(ident)
 
 
-def test_the_head_says_the_size_and_how_much_of_the_bound_is_used():
-    page = page_of_plan(record())
-    assert page.title == "unet: 3.0 MB within the bound"
-    assert page.sentences[0] == (
-        "It uses 80 % of the bound: SQNR 31.94 dB, at least 30.0 asked."
-    )
-    assert page.sentences[1].startswith("On 8 inputs that the search did not see: 90 %")
-    assert page.facts["bound"] == "latents of text2img"
-
-
 def test_every_file_and_the_front_are_points_of_the_chart():
     traces = section("sizes").chart.figure["data"]
     points = {one["name"]: len(one["x"]) for one in traces if one.get("name")}
@@ -120,54 +112,35 @@ def test_a_row_of_blocks_has_the_layers_of_one_block_of_the_network():
     }
 
 
-def test_layers_in_float32_are_counted_and_each_has_its_reason():
-    kept = section("kept")
-    assert kept.title == "Kept in float32: 1 of 3 layers"
-    (words,) = cells(kept.table, "why")
-    assert words.startswith(
-        "In 8 bits in place of float32 it would be 3,000 bytes small"
-    )
+WHYS = (
+    layer("a", 32, {}),
+    layer("a", 32, {}, modules=False),
+    LAYERS[2],
+    layer("a", 32, {"32": 0.0, "8": 38.0}),
+    # Only numbers of bits that were timed count in a plan that is to be fast.
+    timed({"32": 3e-3, "4": 1e-3}, bits=32),
+    timed({"32": 1e-3, "4": 1e-3}, bits=32),
+    timed({"32": 3e-3, "4": 1e-3}, bits=4),
+)
+# A text encoder runs before the first step.
+BEFORE = {"free-running": FED_BACK}
 
 
-def test_a_plan_without_float32_has_no_table_of_what_it_keeps():
-    assert section("kept", layers=LAYERS[1:]) is None
+def test_a_layer_says_why_it_has_its_bits(snapshot):
+    assert "\n".join(map(why, WHYS)) == snapshot
 
 
 @pytest.mark.parametrize(
-    ("unmeasured", "words"),
-    [
-        (layer("a", 32, {}), "a value is no longer finite"),
-        (layer("a", 32, {}, modules=False), "they are none of PyTorch's"),
-        (LAYERS[2], "no fewer bits to give"),
-        (layer("a", 32, {"32": 0.0, "8": 38.0}), "use 3,800 % more of the bound"),
-        # Only numbers of bits that were timed count in a plan that is to be fast.
-        (timed({"32": 3e-3, "4": 1e-3}, bits=32), "In 4 bits in place of float32"),
-        (timed({"32": 3e-3, "4": 1e-3}, bits=32), "be 2 ms faster"),
-        (timed({"32": 1e-3, "4": 1e-3}, bits=32), "It is not faster with 4 bits"),
-        (timed({"32": 3e-3, "4": 1e-3}, bits=4), "no fewer bits to give"),
-    ],
+    "about",
+    [{}, {"layers": LAYERS[1:], "moved": BEFORE}, {"moved": {}}],
+    ids=["all", "no-float32", "outputs"],
 )
-def test_a_layer_says_why_it_has_its_bits(unmeasured, words):
-    assert words in why(unmeasured)
+def test_the_page_and_the_screen_have_these_words(about, snapshot):
+    made = record(**about)
 
-
-@pytest.mark.parametrize(
-    ("moved", "words"),
-    [
-        (
-            record()["moved"],
-            "Rounding moves step 2 of 3 most (SQNR 31.0 dB), and step 1 least",
-        ),
-        # A text encoder runs before the first step.
-        ({"free-running": FED_BACK}, "Rounding moves step 3 of 3 most (SQNR 29.0 dB)"),
-    ],
-)
-def test_the_step_that_rounding_moves_most_is_named(moved, words):
-    assert section("steps", moved=moved).gist.startswith(words)
-
-
-def test_a_plan_of_outputs_has_no_steps():
-    assert section("steps", moved={}) is None
+    assert words(plan_page(made)) == snapshot(name="page")
+    lines = [line.text for line in screen(plan_lines(made, None))]
+    assert "\n".join(lines) == snapshot(name="screen")
 
 
 @pytest.mark.slow
