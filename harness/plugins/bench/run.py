@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,8 @@ def started(suite: Suite, settings: Settings) -> Iterator[Each]:
         executor = executor_on(settings.on, tell)
         print_lines(joined((f"bench: {near(suite.path)}", *where), indent=""))
         if executor is not None:
-            with executor:  # the tasks that are left end with it
+            with ExitStack() as ending:  # the tasks that are left end, and nobody waits
+                ending.callback(executor.shutdown, wait=False, cancel_futures=True)
                 yield partial(elsewhere.each, executor, suite, settings)
             return
         with Engine(store, suite.limits, on_progress=tell) as engine:
