@@ -255,7 +255,9 @@ def judge_case(
     # An operator that reads such a value had other inputs in the file.
     aside = {_place(judged) for judged in rows if judged.other or judged.reads_other}
     origins = tuple(judged for judged in origins if _place(judged) not in aside)
-    first, inputs = first_divergence(rows, blamed, origins)
+    # The worst rows of many inputs are of one sample each.
+    by_sample = not record.tried
+    first, inputs = first_divergence(rows, blamed, origins, by_sample=by_sample)
     found, reason = _found(record, what, rows, min_coverage)
     also = () if record.failure else _ways(failing)
     if record.failure is None:
@@ -294,7 +296,7 @@ def judge_case(
         alone=own,
         picture=next(sentences("gists", record, what), ""),
         own="; ".join(words),
-        sizes=only_at(record, outputs) if what in WHATS else "",
+        sizes=only_at(record, outputs) if what in WHATS and by_sample else "",
         stored=stored_words(record) if what == OUTPUTS and not record.failure else "",
         itself=itself_words(record) if what == OUTPUTS else "",
         gap=applied.gap,
@@ -483,6 +485,8 @@ def first_divergence(
     rows: Iterable[JudgedRow],
     failing: Sequence[JudgedRow],
     origins: Sequence[JudgedRow] = (),
+    *,
+    by_sample: bool = True,
 ) -> tuple[JudgedRow | None, tuple[JudgedRow, ...]]:
     """Return the first divergence, and the values it was computed from.
 
@@ -495,15 +499,19 @@ def first_divergence(
     of tolerance. Otherwise it is the earliest one whose inputs are all within
     tolerance. Several samples may each have one. Then the earliest in the program
     counts, and among equals the largest. `origins` are the operators whose local error
-    is out of tolerance.
+    is out of tolerance. A value's inputs are those of its own sample, if `by_sample`.
     """
     if not failing:
         return None, ()
+
+    def sample(judged: JudgedRow) -> str:
+        return judged.row.sample if by_sample else ""
+
     blamed = {(judged.row.sample, judged.row.probe) for judged in origins}
-    by_name = {(judged.row.sample, judged.row.probe): judged for judged in rows}
+    by_name = {(sample(judged), judged.row.probe): judged for judged in rows}
 
     def inputs(judged: JudgedRow) -> tuple[JudgedRow, ...]:
-        there = ((judged.row.sample, name) for name in judged.row.parents)
+        there = ((sample(judged), name) for name in judged.row.parents)
         return tuple(by_name[key] for key in there if key in by_name)
 
     in_numbers = any(

@@ -2,14 +2,17 @@
 
 import json
 import math
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
 import pytest
 
+from harness.core.case import Sample
 from harness.core.errors import SuiteError
 from harness.core.received import DamagedError
 from harness.core.record import CaseRecord, Row, labels, left_out
+from harness.core.record_form import TriedInput
 from harness.engine.finished_run import find_run, load_report
 from harness.engine.run_folder import RunFolder
 from harness.measure.compare import compare
@@ -48,6 +51,13 @@ def test_a_record_survives_strict_json():
         rewrite_max_abs=math.nan,
         stand_ins=("weights",),
         took_s={"candidate": 0.5},
+        tried=(
+            TriedInput(
+                sample=Sample(profile="realistic", index=0, shapes=(("batch", 1),)),
+                why="kept",
+                usage=math.inf,
+            ),
+        ),
     )
 
     text = json.dumps(made.to_json(), allow_nan=False)
@@ -102,6 +112,22 @@ def test_a_record_is_made_once(tmp_path):
         pytest.fail("it is made already")
 
     assert folder.record_once(("s", "a/b/c"), again).case == record().case
+
+
+def test_a_part_of_a_record_is_kept_until_the_whole_record_is_there(tmp_path):
+    folder = RunFolder.create(tmp_path, NOW)
+    folder.record_once(("s", "a/b/c"), record)
+    part = replace(record(), case="a/b/d", suite="s", log="a part")
+
+    folder.keep_part(part)
+    kept = RunFolder(path=folder.path).records()["s", "a/b/d"]
+    folder.record_once(part.key, lambda: replace(part, log="whole"))
+    whole = RunFolder(path=folder.path).records()["s", "a/b/d"]
+    finish(folder)
+    folder.keep_part(part)
+
+    assert (kept.log, whole.log) == ("a part", "whole")
+    assert [path.name for path in folder.path.iterdir()] == ["report.json"]
 
 
 def finish(folder):

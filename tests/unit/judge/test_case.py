@@ -7,8 +7,10 @@ from datetime import date
 import pytest
 from msgspec import structs
 
+from harness.core.case import Sample
 from harness.core.outcome import Outcome
 from harness.core.record import ISOLATED, LAYERS, OUTPUTS, coverage_share
+from harness.core.record_form import TriedInput
 from harness.judge.case import judge_case, skipped
 from harness.judge.known_gaps import Gap
 from harness.judge.value import floors_of, max_floors
@@ -44,6 +46,20 @@ def test_the_first_divergence_is_the_earliest_whose_inputs_agree(judged):
     assert [j.row.probe for j in verdict.inputs] == ["v1"]
     assert verdict.inputs_floors == pytest.approx(2, rel=1e-3)
     assert verdict.worst.row.probe == "v5"
+
+
+def test_the_worst_rows_of_many_inputs_have_their_inputs_in_each_others_samples(judged):
+    one, two, three = chain(1, 2, 40)
+    rows = (one, replace(two, sample="s-1"), replace(three, sample="s-2"))
+    tried = tuple(
+        TriedInput(sample=Sample(profile="realistic", index=at, shapes=()), why="suite")
+        for at in range(3)
+    )
+
+    verdict = judged(record(*rows, tried=tried))
+
+    assert verdict.first.row.probe == "v2"
+    assert [j.row.probe for j in verdict.inputs] == ["v1"]
 
 
 def other_shape(probe, **about):
