@@ -57,12 +57,12 @@ def changed(wide, folder, told, more=""):
 def test_a_target_that_is_not_timed_is_named(wide, tmp_path, capsys):
     phone = '[target.phone]\ncommand = ["a-phone"]\n'
     suite, case = changed(wide, tmp_path, 'targets = ["here", "phone"]', phone)
-    with _bench(SimpleNamespace(store=None), suite, case):
-        said = capsys.readouterr().err
+    _bench(SimpleNamespace(artifacts=None), suite, case)
+    said = capsys.readouterr().err
     assert "timed on this machine alone, and not on phone" in said
 
 
 def test_a_plan_for_another_device_than_the_processor_has_no_times(wide, tmp_path):
     suite, case = changed(wide, tmp_path, 'device = "opencl"')
     with pytest.raises(SuiteError, match="runs on opencl, and times of single"):
-        _bench(SimpleNamespace(store=None), suite, case)
+        _bench(SimpleNamespace(artifacts=None), suite, case)
