@@ -92,7 +92,7 @@ def _shapes(
     component: Component, sizes: Sequence[Mapping[str, int]]
 ) -> SearchStrategy[tuple[tuple[str, int], ...]]:
     if sizes:
-        return st.sampled_from([tuple(sorted(one.items())) for one in sizes])
+        return st.sampled_from([tuple(sorted(size.items())) for size in sizes])
     symbols = sorted({symbol for spec in component.inputs for symbol in spec.symbols})
     drawn = {
         symbol: st.sampled_from(_BATCHES if symbol == "batch" else _SIZES)

@@ -226,15 +226,15 @@ def given_again(*names: str) -> str:
     """Return the given options and arguments of the command, each after a space."""
     context = click.get_current_context()
     words: list[str] = []
-    for one in context.command.params:
-        source = context.get_parameter_source(one.name or "")
-        if one.name not in names or source is not ParameterSource.COMMANDLINE:
+    for param in context.command.params:
+        source = context.get_parameter_source(param.name or "")
+        if param.name not in names or source is not ParameterSource.COMMANDLINE:
             continue
-        value = context.params[one.name]
-        if isinstance(one, click.Option):
-            words.append(one.opts[0])
-        if not getattr(one, "is_flag", False):
-            words += map(str, value) if one.nargs == -1 else [str(value)]
+        value = context.params[param.name]
+        if isinstance(param, click.Option):
+            words.append(param.opts[0])
+        if not getattr(param, "is_flag", False):
+            words += map(str, value) if param.nargs == -1 else [str(value)]
     return "".join(f" {shlex.quote(word)}" for word in words)
 
 

@@ -152,7 +152,9 @@ def store_prune(store: str, max_gb: float | None) -> int:
         echo(f"removed {count(len(removed), 'entry')}, {freed:,.1f} MB")
         return 0
     gone = prune_environments(opened, most)
-    rest_bytes = sum(one.size_bytes for one in environments(opened.root))
+    rest_bytes = sum(
+        environment.size_bytes for environment in environments(opened.root)
+    )
     return _say(opened, opened.prune(max(most - rest_bytes, 0)), gone)
 
 

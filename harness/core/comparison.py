@@ -194,7 +194,8 @@ def to_columns(
 ) -> dict[str, list[Any]]:
     """Return fields of comparisons as columns of strict JSON, without any loss."""
     return {
-        name: _column([getattr(one, name) for one in comparisons]) for name in names
+        name: _column([getattr(comparison, name) for comparison in comparisons])
+        for name in names
     }
 
 

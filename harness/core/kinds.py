@@ -192,10 +192,12 @@ def strangers(name: str, files: Iterable[str], folder: Path) -> list[str]:
     """
     kind = kind_of(name) or Kind()
     left = [
-        one for one in files if not any(fnmatchcase(one, part) for part in kind.files)
+        file
+        for file in files
+        if not any(fnmatchcase(file, part) for part in kind.files)
     ]
     # `*` of a pattern takes a slash too.
-    left += [one for one in files if "/" in one and one not in left]
+    left += [file for file in files if "/" in file and file not in left]
     model = folder / kind.model
     if not left or not kind.model or not model.is_file():
         return left

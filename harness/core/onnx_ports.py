@@ -94,7 +94,7 @@ def files_beside(path: Path) -> tuple[str, ...]:
 @functools.cache
 def _files_beside(path: Path, _size: int, _changed: int) -> tuple[str, ...]:
     names: tuple[object, ...] = weight_files(parsed(path))  # protobuf gives any text
-    return tuple(one for one in names if isinstance(one, str) and leads_inside(one))
+    return tuple(name for name in names if isinstance(name, str) and leads_inside(name))
 
 
 def parsed(path: Path) -> onnx.ModelProto:

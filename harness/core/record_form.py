@@ -343,7 +343,7 @@ class Columns(BriefColumns, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         for name in ("worst_expected", "worst_actual"):
             values = getattr(self, name)
-            if any(type(one) is int and abs(one) > _LARGEST for one in values):
+            if any(type(value) is int and abs(value) > _LARGEST for value in values):
                 msg = f"`{name}` has a number that no array holds"
                 raise DamagedError(msg)
 

@@ -98,8 +98,10 @@ class ReportTable:
 
     def lines(self, *, indent: str = " ") -> Iterator[Line]:
         """Yield the lines of a screen; the last column has the room that is left."""
-        texts = [[one.text(cell) for cell in one.cells] for one in self.columns]
-        titles = [one.title for one in self.columns]
+        texts = [
+            [column.text(cell) for cell in column.cells] for column in self.columns
+        ]
+        titles = [column.title for column in self.columns]
         last = self.columns[-1]
         widths = [
             max(map(len, (title, *some)))

@@ -264,14 +264,18 @@ class Artifacts:
         def rows(name: str) -> Iterator[Row]:
             dtype = SELF[name]
             decides = {
-                one.sample: (one.reference.key_digest, dtype, keys.processor(device))
-                for one in readings
+                reading.sample: (
+                    reading.reference.key_digest,
+                    dtype,
+                    keys.processor(device),
+                )
+                for reading in readings
             }
             with self.worker_pool.one_at_a_time((name, case.shared)):
                 lacking = [
-                    one
-                    for one in readings
-                    if tasks.SELF.find(self.store, *decides[one.sample]) is None
+                    reading
+                    for reading in readings
+                    if tasks.SELF.find(self.store, *decides[reading.sample]) is None
                 ]
                 if lacking:
                     result = self.worker_pool.job(

@@ -137,7 +137,7 @@ class Engine(AbstractContextManager["Engine"]):
         it would wait for the thread that it holds. Whoever is interrupted meanwhile
         closes the engine, which ends what runs and drops what waits.
         """
-        begun = [self._pool.submit(function, one) for one in items]
+        begun = [self._pool.submit(function, item) for item in items]
         return [awaited(one) for one in begun]
 
     def redirect(self, tell: Callable[[Progress], None] | None, pictures: Path) -> None:
@@ -154,7 +154,7 @@ class Engine(AbstractContextManager["Engine"]):
             if isinstance(first, EndToEndCase):
                 resolve(first.prepare)(self._artifacts, first)
             else:
-                cases = [first, *(one for one in others if isinstance(one, Case))]
+                cases = [first, *(other for other in others if isinstance(other, Case))]
                 self._artifacts.prepare(first, samples_of(cases))
         return seconds
 
@@ -395,7 +395,7 @@ class Engine(AbstractContextManager["Engine"]):
         """
         case = self._artifacts.known(case)
         drawn = self._artifacts.inputs(case, case.samples)
-        ids = [one.id for one in case.samples]
+        ids = [sample.id for sample in case.samples]
         samples = [*zip(ids, drawn, strict=True)]
         inputs = [(name, keys.contents(entry)) for name, entry in samples]
         given, values = self.trials(case, trials, only), {"inputs": inputs}

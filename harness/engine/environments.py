@@ -105,7 +105,7 @@ def prune_environments(
     entries, made = list(store.entries()), list(environments(store.root))
     both: list[Entry | VersionEnvironment] = [*entries, *made]
     users = Counter(file for entry in entries for file in on_disk(entry))
-    rest_bytes = sum(one.size_bytes for one in users)
+    rest_bytes = sum(user.size_bytes for user in users)
     rest_bytes += sum(one.size_bytes for one in made)
     newest_s = time.time() - spared_s
     removed = []

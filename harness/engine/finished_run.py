@@ -224,7 +224,9 @@ class Report:
             self,
             ends=ends,
             records={key: one for key, one in self.records.items() if key in left},
-            benchmarks=tuple(one for one in self.benchmarks if one.case in ids),
+            benchmarks=tuple(
+                benchmark for benchmark in self.benchmarks if benchmark.case in ids
+            ),
         )
 
 
@@ -362,5 +364,7 @@ def earlier_runs(runs: Path, name: str) -> Iterator[Path | None]:
         found = outline(path := runs / earlier / REPORT)
         if found is None or found.schema != SCHEMA:
             yield None
-        elif {one.path for one in found.suites} == {one.path for one in own.suites}:
+        elif {suite.path for suite in found.suites} == {
+            suite.path for suite in own.suites
+        }:
             yield path

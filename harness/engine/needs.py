@@ -68,12 +68,12 @@ def devices_of(case: Tested, step: TaskStep) -> Iterator[Device]:
     """Yield the devices, with their threads, that a step of a case uses."""
     if isinstance(case, EndToEndCase):
         yield case.device  # of PyTorch, which runs beside the files too
-    for one in case.parts:
+    for part in case.parts:
         # What its files need of PyTorch are tasks of their own.
-        if step.makes and (one is case or step.runs):
-            yield one.reference
+        if step.makes and (part is case or step.runs):
+            yield part.reference
         if step.runs:
-            yield one.device
+            yield part.device
 
 
 def needs_of(case: Tested, step: TaskStep, weigh: Weigh) -> Iterator[Need | None]:
@@ -86,8 +86,8 @@ def needs_of(case: Tested, step: TaskStep, weigh: Weigh) -> Iterator[Need | None
 
     """
 
-    def need(one: Case, host: str) -> Need | None:
-        return need_of(one, host, weigh(one.component))
+    def need(case: Case, host: str) -> Need | None:
+        return need_of(case, host, weigh(case.component))
 
     if isinstance(case, EndToEndCase):
         yield from resolve(case.needs)(case, step, weigh)

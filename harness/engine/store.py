@@ -408,7 +408,7 @@ class Store:
         """
         entries = sorted(self.entries(), key=lambda entry: entry.used_s)
         users = Counter(one for entry in entries for one in on_disk(entry))
-        rest_bytes = sum(one.size_bytes for one in users)
+        rest_bytes = sum(user.size_bytes for user in users)
         newest_s = time.time() - spared_s
         removed = []
         for entry in entries:

@@ -254,12 +254,12 @@ def first_tiers() -> Mapping[str, str]:
     ``relaxed``.
     """
     tiers: dict[str, str] = {}
-    for one in runtimes().values():
-        own = {name: built.tier for name, built in one.variants.items()}
-        given = "relaxed" if one.own_format else own[EXACT]
-        if one.own_format or one.reads == ONNX:
+    for runtime in runtimes().values():
+        own = {name: built.tier for name, built in runtime.variants.items()}
+        given = "relaxed" if runtime.own_format else own[EXACT]
+        if runtime.own_format or runtime.reads == ONNX:
             own[GIVEN] = given
-        tiers |= {f"{one.name}.{name}": tier for name, tier in own.items()}
+        tiers |= {f"{runtime.name}.{name}": tier for name, tier in own.items()}
     return MappingProxyType(tiers)
 
 

@@ -30,7 +30,9 @@ EXACT_QUANTILES = 1 << 20
 
 _SAMPLE = 1 << 18
 _STRIDES = (3, 7, 13, 23, 47, 97, 197, 397, 797, 1597, 3203, 6421, 12853)
-_FROM_SUMS = tuple((one.field, one.measure) for one in METRICS if one.measure)
+_FROM_SUMS = tuple(
+    (metric.field, metric.measure) for metric in METRICS if metric.measure
+)
 
 _name = functools.cache(str)  # numpy makes the name of a dtype anew each time
 

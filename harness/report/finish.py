@@ -245,7 +245,7 @@ def _keep_unjudged(
         for suite, case, what in checks
     ]
     about = {"whole": False, "exit_code": CANNOT_TELL, **about}
-    folder.finish(about, [_brief(one) for one in verdicts], list(cases))
+    folder.finish(about, [_brief(verdict) for verdict in verdicts], list(cases))
 
 
 def baseline_of(name: str, runs: Path) -> Path:

@@ -32,7 +32,7 @@ def cases_table(facts: RunFacts) -> ReportTable:
         caption="Every case and the outcomes of its checks",
         unit="case",
         columns=(
-            Column("", [one.value for one in outcomes], "mark", "agrees?"),
+            Column("", [outcome.value for outcome in outcomes], "mark", "agrees?"),
             Column("component", [facts.subject(one) for one in records]),
             Column("runtime", [one.backend for one in records]),
             Column("variant", [one.variant for one in records]),

@@ -40,7 +40,7 @@ def each(
     order = list(dict.fromkeys(case.subject for case in suite.tested))
     running = {}
     for subjects in groups:
-        cases = tuple(one.case for one in subjects)
+        cases = tuple(subject.case for subject in subjects)
         work = partial(times_there, subjects, plan, environment().packages)
         number = order.index(cases[0].subject)
         task = executor.alone(settings, suite.limits, work, cases, number)

@@ -45,7 +45,7 @@ class Bench:
         Every second round goes backwards, so that no subject always follows the same
         one.
         """
-        made = {one.id: Timing(subject=one) for one in subjects}
+        made = {subject.id: Timing(subject=subject) for subject in subjects}
         turns: dict[str, Turn] = {}
         for number in range(plan.rounds):
             words = f"round {number + 1} of {plan.rounds}"

@@ -72,7 +72,7 @@ def started(suite: Suite, settings: Settings) -> Iterator[Each]:
             return
         with Engine(store, suite.limits, on_progress=tell) as engine:
             bench = Bench(engine.artifacts)
-            yield lambda groups, plan: (bench.times(one, plan) for one in groups)
+            yield lambda groups, plan: (bench.times(group, plan) for group in groups)
     finally:
         lines.close()
 
@@ -106,7 +106,7 @@ def time_files(
         # If the user stops the command, the times so far are kept.
         if timings:
             keep(timings)
-    return CANNOT_TELL if any(one.failure for one in timings) else 0
+    return CANNOT_TELL if any(timing.failure for timing in timings) else 0
 
 
 def keep_times(suite: Suite, runs: Path, timings: Sequence[Timing]) -> None:

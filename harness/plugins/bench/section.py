@@ -82,13 +82,13 @@ def front(ways: Sequence[Way]) -> list[Way]:
     A way whose error is not known or not finite is left out, however fast it is.
     """
     return [
-        one
-        for one in ways
-        if one.floors is not None
-        and math.isfinite(one.floors)
+        way
+        for way in ways
+        if way.floors is not None
+        and math.isfinite(way.floors)
         and not any(
-            other.costs != one.costs
-            and all(b <= a for a, b in zip(one.costs, other.costs, strict=True))
+            other.costs != way.costs
+            and all(b <= a for a, b in zip(way.costs, other.costs, strict=True))
             for other in ways
         )
     ]

@@ -33,7 +33,7 @@ def on_device(
     """
     threads = torch.get_num_threads()
     kinds = (torch.backends.cuda.matmul, torch.backends.cudnn)
-    had = [one.allow_tf32 for one in kinds]
+    had = [kind.allow_tf32 for kind in kinds]
     try:
         # Weights may be drawn, and pytest's own process may draw too.
         with torch.random.fork_rng(devices=[]):
@@ -78,7 +78,7 @@ def module_of(
         """Run, and wait until the outputs are in host memory."""
         try:
             with torch.no_grad():
-                tensors = [torch.tensor(one, device=device) for one in feeds.values()]
+                tensors = [torch.tensor(feed, device=device) for feed in feeds.values()]
                 arrays = [one.cpu().numpy() for one in as_tuple(module(*tensors))]
                 if device == "cuda":
                     torch.cuda.synchronize()
@@ -91,5 +91,5 @@ def module_of(
         names = [spec.name for spec in component.outputs]
         return dict(zip(names, arrays, strict=True))
 
-    size_bytes = sum(one.numel() * one.element_size() for one in weights)
+    size_bytes = sum(weight.numel() * weight.element_size() for weight in weights)
     yield Loaded(run, lambda: ran, size_bytes)

@@ -237,11 +237,11 @@ def _refusals(case: CardCase) -> Iterator[str]:
         known = ", ".join(runtimes())
         yield f"runs in {case.backend!r}, and this harness knows {known}"
         return
-    if words := strange_file((one.name for one in case.files), runtime(case.backend)):
+    if words := strange_file((file.name for file in case.files), runtime(case.backend)):
         yield words
     if not case.outputs:
         yield "has files and no outputs to compare"
-    digests = {one.name: one.sha256 for one in case.files}
+    digests = {file.name: file.sha256 for file in case.files}
     if len(digests) < len(case.files):
         yield "has two files of one name"
     try:

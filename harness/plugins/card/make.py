@@ -145,7 +145,7 @@ def _error(rows: Sequence[Row]) -> str:
     """Return the largest error of outputs in floors, and the least ratio in dB."""
     words = []
     multiples = (row.comparison.floor_multiple for row in rows)
-    if known := [one for one in multiples if one is not None]:
+    if known := [multiple for multiple in multiples if multiple is not None]:
         words.append(in_floors(max(known)))
     ratio = min((row.comparison.sqnr_db for row in rows), default=math.inf)
     if math.isfinite(ratio):
@@ -296,7 +296,8 @@ def _lines(card: Card, signed: str) -> Iterator[str]:
         used = "–" if case.used is None else f"{case.used:.0%}: {cell(case.bound)}"
         what = cell(case.result) if case.passed else f"**{cell(case.result)}**"
         files = "; ".join(
-            f"`{one.sha256[:12]}` {one.size_bytes / 1000:,.0f} KB" for one in case.files
+            f"`{file.sha256[:12]}` {file.size_bytes / 1000:,.0f} KB"
+            for file in case.files
         )
         runs = cell(" ".join(filter(None, (case.version, case.device))))
         yield f"| `{case.case}` | {what} | {used} | {runs} | {files} |"

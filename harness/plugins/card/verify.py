@@ -96,7 +96,7 @@ def _checked(
     """Return the answer to a case, and the numbers or the reason."""
     if not case.files:
         return LISTED, f"the card has no files of it; its author: {case.result}"
-    lacking = [one for one in case.files if one.sha256 not in found]
+    lacking = [file for file in case.files if file.sha256 not in found]
     if lacking:
         first = lacking[0]
         return NO, (
@@ -114,12 +114,14 @@ def _checked(
         if done.code or not trace.is_file():
             return _failed(done, declared.title)
         told = about(trace)
-        made = {(one.sample, one.name): one for one in told.values}
+        made = {(value.sample, value.name): value for value in told.values}
         with reading(trace), Arrays(trace) as values:
-            verdicts = [_judged(one, arrays, made, values) for one in case.outputs]
+            verdicts = [
+                _judged(output, arrays, made, values) for output in case.outputs
+            ]
     worst = max(verdicts, key=lambda verdict: verdict.usage)
     here = max((v.comparison.floor_multiple or 0.0 for v in verdicts), default=0.0)
-    there = max((one.floors or 0.0 for one in case.outputs), default=0.0)
+    there = max((output.floors or 0.0 for output in case.outputs), default=0.0)
     numbers = f"{in_floors(here)} here, {in_floors(there)} there"
     version = f"{declared.title} {told.version}"
     if told.version != case.version:
@@ -139,14 +141,14 @@ def _failed(done: ProgramEnd, title: str) -> tuple[str, str]:
 
 
 def _judged(
-    one: Output,
+    output: Output,
     arrays: Mapping[str, np.ndarray],
     made: Mapping[tuple[str, str], Value],
     values: Arrays,
 ) -> Verdict:
     """Judge one output; of one with another shape the shape alone is looked at."""
-    expected = arrays[one.expected]
-    actual, value = np.empty(0, expected.dtype), made.get((one.sample, one.given))
+    expected = arrays[output.expected]
+    actual, value = np.empty(0, expected.dtype), made.get((output.sample, output.given))
     if value is not None and value.shape == expected.shape:
         actual = read_value(values, value)
     elif value is not None:
@@ -154,20 +156,20 @@ def _judged(
     found = compare(
         expected=expected,
         actual=actual,
-        floor_rms=one.floor_rms,
+        floor_rms=output.floor_rms,
     )
     own = None
-    if one.own_rms is not None:
-        own = structs.replace(found, rms=one.own_rms, nonfinite_mismatched=0)
+    if output.own_rms is not None:
+        own = structs.replace(found, rms=output.own_rms, nonfinite_mismatched=0)
     return judge(
         found,
-        one.tolerance,
+        output.tolerance,
         is_output=True,
         own=own,
         allow_nonfinite=found.nonfinite_expected > 0,
         allow_constant=found.expected_constant,
         # Whole numbers that differed there passed there, so the suite lets them.
-        allow_misread=one.max_abs >= 1.0,
+        allow_misread=output.max_abs >= 1.0,
     )
 
 

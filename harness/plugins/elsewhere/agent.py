@@ -79,9 +79,9 @@ def pack(head: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Iterator[
     text = json.dumps({"head": head, "arrays": listed}, default=list).encode()
     # An array that has no bytes to send raises here, before a frame has begun.
     views = [
-        np.ascontiguousarray(one).reshape(-1).view(np.uint8).data
-        for one in arrays.values()
-        if one.size
+        np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        for array in arrays.values()
+        if array.size
     ]
     yield struct.pack(">I", len(text)) + text
     yield from views

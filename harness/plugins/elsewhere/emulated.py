@@ -158,7 +158,11 @@ def _sent() -> dict[str, Runtime]:
     from harness.core.runtime import runtimes
 
     # The last one is the plain build, which other processors have too.
-    return {one.distributions[-1]: one for one in runtimes().values() if one.driver}
+    return {
+        runtime.distributions[-1]: runtime
+        for runtime in runtimes().values()
+        if runtime.driver
+    }
 
 
 def _wanted(chosen: Sequence[str]) -> dict[str, str]:
@@ -245,8 +249,8 @@ def _put_wheels(
 
     packages, made = folder / "packages", scratch / "packages"
     has = {
-        canonicalize_name(one.name): one.version
-        for one in distributions(path=[str(packages)])
+        canonicalize_name(distribution.name): distribution.version
+        for distribution in distributions(path=[str(packages)])
     }
     if all(
         canonicalize_name(name) in has and one in {"", has[canonicalize_name(name)]}

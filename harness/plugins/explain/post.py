@@ -239,7 +239,9 @@ def without_options_of_paths(device: Device) -> tuple[Device, list[str]]:
         for name, value in device.provider_options
         if isinstance(value, str) and re.search(r"[\\/]", value)
     ]
-    kept = tuple(one for one in device.provider_options if one[0] not in left_out)
+    kept = tuple(
+        option for option in device.provider_options if option[0] not in left_out
+    )
     return replace(device, provider_options=kept), left_out
 
 

@@ -168,7 +168,7 @@ def plain(entry: Entry) -> tuple[onnx.ModelProto, Arrays, dict[str, str]]:
     names = {"": ""}
     for kind, found in (
         ("x", [one.name for one in graph.input]),
-        ("w", [one.name for one in weights]),
+        ("w", [weight.name for weight in weights]),
         ("v", [name for node in nodes for name in node.output if name]),
     ):
         names |= {name: f"{kind}{at}" for at, name in enumerate(found)}

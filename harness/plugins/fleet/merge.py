@@ -202,7 +202,9 @@ def _about(reports: Sequence[Report]) -> dict[str, Any]:
             **reports[0].environment,
             # No other run is of the same machines, so its times are compared with none.
             "id": "+".join(sorted(machines)),
-            "cpu": " and ".join(dict.fromkeys(one.cpu for one in machines.values())),
+            "cpu": " and ".join(
+                dict.fromkeys(machine.cpu for machine in machines.values())
+            ),
         },
         "shards": [
             {

@@ -159,7 +159,7 @@ class RayExecutor(CaseExecutor):
 
     def _nodes(self) -> list[Mapping[str, Any]]:
         """Return what Ray tells of each node that is alive."""
-        return [one for one in self._ray.nodes() if one["Alive"]]
+        return [node for node in self._ray.nodes() if node["Alive"]]
 
     def shutdown(
         self,
@@ -263,7 +263,7 @@ class _Board:
 
 def _width(nodes: Iterable[Mapping[str, Any]]) -> int:
     """Return the number of processors that nodes have together."""
-    return int(sum(one["Resources"].get("CPU", 0) for one in nodes)) or 1
+    return int(sum(node["Resources"].get("CPU", 0) for node in nodes)) or 1
 
 
 def _name(node: Mapping[str, Any]) -> tuple[str, ...]:

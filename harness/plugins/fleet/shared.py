@@ -318,7 +318,7 @@ def shared_store(url: str, read_only: bool) -> Shared:  # noqa: FBT001  # a hook
 def _refuses(error: Exception) -> bool:
     """Whether botocore sent no request, for lack of credentials for example."""
     kinds = [one for one in type(error).__mro__ if one.__module__ == _BOTOCORE]
-    return bool(kinds) and not _NETWORK & {one.__name__ for one in kinds}
+    return bool(kinds) and not _NETWORK & {kind.__name__ for kind in kinds}
 
 
 class _Wait(AbstractContextManager["_Wait"]):

@@ -100,39 +100,47 @@ def failures_of(facts: RunFacts) -> list[FailedCase]:
     ]
 
 
-def _explained(facts: RunFacts, one: Divergence) -> Explained | None:
-    known = facts.explained.get(one.record.key)
-    return known if known and known.explains(one.record, one.checks) else None
+def _explained(facts: RunFacts, divergence: Divergence) -> Explained | None:
+    known = facts.explained.get(divergence.record.key)
+    return (
+        known
+        if known and known.explains(divergence.record, divergence.checks)
+        else None
+    )
 
 
-def _sentence(one: Divergence) -> str:
-    how = one.facts[0][0].rstrip(".") if one.facts else ""
-    if not one.place:
-        return f"{one.outcome}: {how}." if how else f"{one.outcome}."
-    place = f"{one.lead} {one.place} ({one.op})" if one.op else f"at output {one.place}"
+def _sentence(divergence: Divergence) -> str:
+    how = divergence.facts[0][0].rstrip(".") if divergence.facts else ""
+    if not divergence.place:
+        return f"{divergence.outcome}: {how}." if how else f"{divergence.outcome}."
+    place = (
+        f"{divergence.lead} {divergence.place} ({divergence.op})"
+        if divergence.op
+        else f"at output {divergence.place}"
+    )
     return f"first diverges {place}: {how}."
 
 
 def _steps(
-    facts: RunFacts, one: Divergence, known: Explained | None
+    facts: RunFacts, divergence: Divergence, known: Explained | None
 ) -> Iterator[NextCommand]:
-    steps, record = facts.next_steps, one.record
+    steps, record = facts.next_steps, divergence.record
     if record.rows:
         if known and known.toml:
             yield NextCommand(words="write this into parity.toml", text=known.toml)
-        elif known is None and one.can_be_explained:
+        elif known is None and divergence.can_be_explained:
             words = "find the cause, and the setting that fixes it"
             yield NextCommand(
                 words=words, text=steps.explain(record.case, record.suite)
             )
-        yield NextCommand(words="list every value", text=steps.show(one.case))
+        yield NextCommand(words="list every value", text=steps.show(divergence.case))
     elif not record.is_traced:  # a trace has its own sentence of what to do
         text = steps.again(record.case, record.suite)
         yield NextCommand(words="run this case again", text=text)
     gaps = [
         f"[[gap]]\ncase = {json.dumps(check.id)}\noutcome = {json.dumps(check.found)}\n"
         'why = ""  # say why; an empty reason is refused\n'
-        for check in one.checks
+        for check in divergence.checks
         if not check.outcome.passed and check.gap is None
     ]
     if gaps:
@@ -140,8 +148,8 @@ def _steps(
         yield NextCommand(words=words, text="\n".join(gaps), folded=True)
 
 
-def _sketch(one: Divergence) -> FailureSketch | None:
-    check = next((check for check in one.checks if check.what == LAYERS), None)
+def _sketch(divergence: Divergence) -> FailureSketch | None:
+    check = next((check for check in divergence.checks if check.what == LAYERS), None)
     if check is None or check.first is None:
         return None
     rows = worst_rows([check])
@@ -168,7 +176,8 @@ def _sketch(one: Divergence) -> FailureSketch | None:
         first=float(place(at[check.first.row.probe], 1.0).split()[0]),
         top=of_limit(max(shares)),
         alt=(
-            f"Error of {one.case} along the depth, {len(rows):,} values; the first "
-            f"out of its limit is {one.place}, the largest is {of_limit(max(shares))}."
+            f"Error of {divergence.case} along the depth, {len(rows):,} values; the "
+            f"first out of its limit is {divergence.place}, the largest is "
+            f"{of_limit(max(shares))}."
         ),
     )

@@ -105,7 +105,7 @@ def _reasons(facts: RunFacts, failures: Sequence[FailedCase]) -> Iterator[HeadRe
         others = len(one.found.also)
         also = f" {count(others, 'other case')} too." if others else ""
         yield HeadReason(case=one.found.case, words=one.words + also, target=one.id)
-    named = {one.found.case for one in failures}
+    named = {failure.found.case for failure in failures}
     for name, words in facts.since.reasons if facts.since else ():
         if name.rpartition("/")[0] not in named:
             yield HeadReason(case=name, words=words, target="since")

@@ -80,8 +80,8 @@ class Page:
     @property
     def groups(self) -> list[tuple[str, str, list[FailedCase]]]:
         """Id, heading and failures of each group: defects first, then losses."""
-        defects = [one for one in self.failures if not one.loss]
-        losses = [one for one in self.failures if one.loss]
+        defects = [failure for failure in self.failures if not failure.loss]
+        losses = [failure for failure in self.failures if failure.loss]
         words = "Lossy variants that lose more than their bounds allow"
         groups = [("defects", "Defects", defects), ("losses", words, losses)]
         return [group for group in groups if group[2]]

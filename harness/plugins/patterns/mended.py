@@ -140,7 +140,7 @@ def _pairs(between: Between) -> Iterator[Change]:
         if whole.dtype.kind != "f":
             continue
         for theirs, ours, words in halves_and_seconds(whole, made.shape):
-            at = [np.array_equal(one, made) for one in ours]
+            at = [np.array_equal(our, made) for our in ours]
             if any(at):
                 changed.setdefault(words, {})[node.output[0]] = theirs[at.index(True)]
     yield from changed.items()

@@ -248,7 +248,7 @@ def all_claims(pairs: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _more_words(results: Sequence[Tried]) -> str:
-    more = [one.more for one in results]
+    more = [result.more for result in results]
     if None in more:
         return f"{_MOST:,} more would not decide if their share stays"
     most = max(number or 0 for number in more)
@@ -267,14 +267,14 @@ def worse_text(pairs: Mapping[str, Any], metric: str, claim: Claim) -> str:
     return f"over {claim.bound:g} × {other} by {metric}"
 
 
-def _claim_words(pairs: Mapping[str, Any], metric: str, one: Tried) -> Iterator[str]:
+def _claim_words(pairs: Mapping[str, Any], metric: str, tried: Tried) -> Iterator[str]:
     yield (
-        f"{one.worse} of {one.pictures} pictures are "
-        f"{worse_text(pairs, metric, one.claim)}, at most {one.claim.share:.0%} may "
-        f"be; {one.low:.0%} to {one.high:.0%} of all pictures"
+        f"{tried.worse} of {tried.pictures} pictures are "
+        f"{worse_text(pairs, metric, tried.claim)}, at most {tried.claim.share:.0%} "
+        f"may be; {tried.low:.0%} to {tried.high:.0%} of all pictures"
     )
-    if one.verdict is not Conclusion.WORSE and one.visible < 1.0:
-        yield f"with {one.visible:.0%} it would be seen nine times in ten"
+    if tried.verdict is not Conclusion.WORSE and tried.visible < 1.0:
+        yield f"with {tried.visible:.0%} it would be seen nine times in ten"
 
 
 def decided(results: Sequence[Tried]) -> Conclusion:

@@ -84,7 +84,7 @@ def pictures_table(
             ),
             Column(
                 "first diverges at",
-                [one.row.module if one else "" for one in firsts],
+                [first.row.module if first else "" for first in firsts],
                 minor=True,
             ),
             Column("caused by", [one.causes for one in drawn]),

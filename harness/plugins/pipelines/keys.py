@@ -74,7 +74,9 @@ def drawing_question(pipeline: Pipeline) -> str:
     return digest_value(
         {
             "inputs": inputs,
-            "checkpoints": [weights_digest(one) for one in pipeline.components],
+            "checkpoints": [
+                weights_digest(component) for component in pipeline.components
+            ],
             **_sampling(pipeline),
             # Left out where they are the default, for the same reason.
             **({"vae_tiling": True} if pipeline.vae_tiling else {}),

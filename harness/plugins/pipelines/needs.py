@@ -43,7 +43,7 @@ def drawing_need(pipeline: Pipeline, weigh: Weigh) -> Need | None:
     """
     weights = _weights(pipeline, weigh).values()
     stage = f"drawing {pipeline.name} in PyTorch"
-    return _need(stage, [(_FLOAT64, one) for one in weights])
+    return _need(stage, [(_FLOAT64, weight) for weight in weights])
 
 
 def pipeline_need(pipeline_case: PipelineCase, weigh: Weigh) -> Need | None:

@@ -190,8 +190,10 @@ def with_calibration(
         return replace(case, calibration=known)
 
     return tuple(
-        replace(one, roles=tuple((role, filled(case)) for role, case in one.roles))
-        for one in pipelines
+        replace(
+            pipeline, roles=tuple((role, filled(case)) for role, case in pipeline.roles)
+        )
+        for pipeline in pipelines
     )
 
 

@@ -154,11 +154,11 @@ def _choices(record: Record, cost: str) -> Section:
     """Return the section of errors against one cost of the files."""
     by_size = cost == "size_bytes"
     files = [one for one in record["files"] if one.get(cost)]
-    drawn = [one for one in files if one["usage"] is not None]
+    drawn = [file for file in files if file["usage"] is not None]
     unit, title, _ = _COSTS[cost]
     words = ", ".join(
-        f"{one['name']} {one[cost] / unit:.3g}, {usage_words(one)} of the bound"
-        for one in files
+        f"{file['name']} {file[cost] / unit:.3g}, {usage_words(file)} of the bound"
+        for file in files
     )
     front = [one for one in record["front"] if one.get(cost)]
     notes = [
@@ -260,13 +260,13 @@ def _decibel_marks(files: Sequence[Record]) -> dict[int, float]:
     A bound of decibels is the same sum of decibels and error for every file.
     """
     bounds = [
-        one["db"] + 20.0 * math.log10(one["usage"])
-        for one in files
-        if one["db"] is not None and one["usage"]
+        file["db"] + 20.0 * math.log10(file["usage"])
+        for file in files
+        if file["db"] is not None and file["usage"]
     ]
     if not bounds or max(bounds) - min(bounds) > 0.1:  # noqa: PLR2004  # decibels
         return {}
-    usages = [max(one["usage"], _LEAST_USAGE) for one in files]
+    usages = [max(file["usage"], _LEAST_USAGE) for file in files]
     low, high = (
         bounds[0] - 20.0 * math.log10(most) for most in (max(usages), min(usages))
     )
@@ -318,10 +318,10 @@ def _block_of(name: str) -> str:
 
 def _names(layers: Sequence[Record]) -> tuple[Column, Column]:
     return (
-        Column("layer", [(_name(one),) for one in layers], "place"),
+        Column("layer", [(_name(layer),) for layer in layers], "place"),
         Column(
             "operators",
-            [", ".join(one["names"]) for one in layers],
+            [", ".join(layer["names"]) for layer in layers],
             "text",
             "in the deployed file",
             minor=True,
@@ -420,17 +420,17 @@ def _layers(layers: Sequence[Record]) -> Section:
             unit="layer",
             columns=(
                 *_names(layers),
-                Column("bits", [bits_words(one["bits"]) for one in layers]),
-                Column("KB", [one["bytes"] / 2**10 for one in layers], "number"),
+                Column("bits", [bits_words(layer["bits"]) for layer in layers]),
+                Column("KB", [layer["bytes"] / 2**10 for layer in layers], "number"),
                 Column(
                     f"alone in {bits_words(lowest)}",
-                    [by_bits(one, "shares").get(lowest) for one in layers],
+                    [by_bits(layer, "shares").get(lowest) for layer in layers],
                     "percent",
                     "share of the bound, of squared errors",
                 ),
                 Column(
                     "alone as planned",
-                    [by_bits(one, "shares").get(one["bits"]) for one in layers],
+                    [by_bits(layer, "shares").get(layer["bits"]) for layer in layers],
                     "percent",
                     "share of the bound, of squared errors",
                     minor=True,

@@ -119,7 +119,9 @@ class PlanSubject:
         tests another size may cost many times as much.
         """
         size = self.case.samples[0].shapes
-        own = [one for one in self.case.samples if not one.label] or self.case.samples
+        own = [
+            sample for sample in self.case.samples if not sample.label
+        ] or self.case.samples
         alike = tuple(replace(one, shapes=size) for one in own)
         return replace(self.case, samples=alike)
 

@@ -169,7 +169,7 @@ class Planner:
                     again = other.run(variant)
                 times = None
                 if again.passed and not same and self._stopwatch is not None:
-                    holding = [one for one in results if results[one].passed]
+                    holding = [result for result in results if results[result].passed]
                     times = self._compared(variant, bits, other, holding)
             if again.passed and same:
                 msg = (

@@ -48,20 +48,20 @@ def files_table(record: Record) -> ReportTable:
     """Return a table of every file of a plan."""
     files = record["files"]
     columns = [
-        Column("file", [one["name"] for one in files]),
-        Column("MB", [one["size_bytes"] / MEBI for one in files], "number"),
-        Column("of the bound", [one["usage"] for one in files], "percent"),
-        Column("worst value", [one["reason"] for one in files]),
+        Column("file", [file["name"] for file in files]),
+        Column("MB", [file["size_bytes"] / MEBI for file in files], "number"),
+        Column("of the bound", [file["usage"] for file in files], "percent"),
+        Column("worst value", [file["reason"] for file in files]),
     ]
-    if any(one.get("time_ms") for one in files):
-        times = [one.get("time_ms") for one in files]
+    if any(file.get("time_ms") for file in files):
+        times = [file.get("time_ms") for file in files]
         columns.insert(2, Column("ms", times, "number", "a run"))
     return ReportTable(
         id="files-table",
         caption="Every file",
         unit="file",
         columns=columns,
-        tones=["" if one["passed"] else "quiet" for one in files],
+        tones=["" if file["passed"] else "quiet" for file in files],
     )
 
 
@@ -87,7 +87,9 @@ def fewer(layer: Mapping[str, Any]) -> int | None:
     """Return the next lower number of bits of a layer, or None if it saves nothing."""
     bits, shares = int(layer["bits"]), by_bits(layer, "shares")
     prices = by_bits(layer, "seconds") or by_bits(layer, "costs")
-    below = max((one for one in prices if one < bits and one in shares), default=bits)
+    below = max(
+        (price for price in prices if price < bits and price in shares), default=bits
+    )
     return below if prices[below] < prices[bits] else None
 
 
@@ -106,7 +108,7 @@ def why(layer: Mapping[str, Any]) -> str:
         )
     below, seconds = fewer(layer), by_bits(layer, "seconds")
     if below is None:
-        slower = max((one for one in seconds if one < bits), default=None)
+        slower = max((second for second in seconds if second < bits), default=None)
         if slower is not None:
             return f"It is not faster with {bits_words(slower)}."
         return "The plan has no fewer bits to give."

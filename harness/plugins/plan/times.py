@@ -77,7 +77,7 @@ class PlanTimes:
         ]
         text = f"{self.title} runs layers in {', in '.join(said)}."
         names = [{*kinds} for kinds in self.kinds.values()]
-        if names[1:] and all(one == names[0] for one in names):
+        if names[1:] and all(name == names[0] for name in names):
             text += (
                 " These are the same operators, so it may compute in float32 again, "
                 "whatever the bits."
@@ -162,9 +162,10 @@ class Stopwatch:
             inputs=subjects[-1].inputs,
             threads=subjects[-1].device.threads,
             medians_s={
-                one.subject.how: statistics.median(one.medians_s) for one in timings
+                timing.subject.how: statistics.median(timing.medians_s)
+                for timing in timings
             },
-            ratios={one.subject.how: own.over(one) for one in others},
+            ratios={other.subject.how: own.over(other) for other in others},
             kinds={
                 number: tuple(kind for kind, _ in of.most_common())
                 for number, of in kinds.items()

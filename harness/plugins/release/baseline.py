@@ -159,7 +159,11 @@ def _doubts(
             f"run {run.id} is of a part of its suite, and the gate would not miss "
             "the rest. Run the whole suite"
         )
-    disturbed = [one.case for one in run.benchmarks if is_disturbed(one.withheld)]
+    disturbed = [
+        benchmark.case
+        for benchmark in run.benchmarks
+        if is_disturbed(benchmark.withheld)
+    ]
     if disturbed:
         yield (
             f"{count(len(disturbed), 'time')} of run {run.id} "

@@ -64,8 +64,11 @@ def course(
     known: _Known | None = None
     before: Report | None = None
     for run in runs:
-        doubts = {f"{one.case}/{one.metric}": doubt(one) for one in run.benchmarks}
-        sound = tuple(one for one in run.benchmarks if not doubt(one))
+        doubts = {
+            f"{benchmark.case}/{benchmark.metric}": doubt(benchmark)
+            for benchmark in run.benchmarks
+        }
+        sound = tuple(benchmark for benchmark in run.benchmarks if not doubt(benchmark))
         timed = replace(run, benchmarks=sound)
         step = Step(
             run=run.id,
@@ -96,7 +99,10 @@ class _Known:
         """Return the results that moved, and whether any result could be compared."""
         moved: list[RunChange] = []
         tells = False
-        timed_on = {(one.case, one.metric): one.machine for one in run.benchmarks}
+        timed_on = {
+            (benchmark.case, benchmark.metric): benchmark.machine
+            for benchmark in run.benchmarks
+        }
         cases = (*self._first.cases, *run.cases, *self._with_rows)
         keys = dict.fromkeys([(name, "", "") for name in cases] + [*self._moved_in])
         for other in {id(one): one for one in map(self._source, keys)}.values():

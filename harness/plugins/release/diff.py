@@ -149,10 +149,13 @@ class Diff:
         """
         told = {Change.SAME, Change.WORSE, Change.BETTER, Change.GONE}
         return any(
-            one.change is Change.WORSE
+            finding.change is Change.WORSE
             # A check with a new sample was compared on the others.
-            or (one.rows is not None and not told.isdisjoint((one.change, *one.rows)))
-            for one in self.findings
+            or (
+                finding.rows is not None
+                and not told.isdisjoint((finding.change, *finding.rows))
+            )
+            for finding in self.findings
         )
 
     @property

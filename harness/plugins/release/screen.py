@@ -68,7 +68,7 @@ def _course(errors: Iterable[str]) -> str:
 
 def _by_change(findings: Sequence[RunChange]) -> Iterator[Line]:
     for change in LOUDEST_FIRST:
-        alike = [one for one in findings if one.change is change]
+        alike = [finding for finding in findings if finding.change is change]
         yield from listed(alike, tone=_TONES.get(change, ""))
 
 
@@ -129,7 +129,11 @@ def notes(found: Diff) -> Iterator[Line]:
 
 def _no_times(found: Diff) -> Iterator[str]:
     """Yield the reasons why there is no verdict on a time."""
-    times = [one for one in found.findings if one.of_machine and one.what != MEMORY]
+    times = [
+        finding
+        for finding in found.findings
+        if finding.of_machine and finding.what != MEMORY
+    ]
     if not times:
         yield "no verdict on time: nothing was timed in both runs"
     elif not found.machines:

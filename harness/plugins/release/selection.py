@@ -102,9 +102,9 @@ def load_many(runs: Path, names: Sequence[str]) -> Iterator[Report]:
 def with_verdicts(report: Report, verdicts: Iterable[CaseVerdict]) -> Report:
     """Return a run whose checks end as they were judged now, not when it ran."""
     ends = {
-        (one.suite, one.case, one.what): CheckEnd(
-            outcome=one.outcome.value, reason=one.reason
+        (verdict.suite, verdict.case, verdict.what): CheckEnd(
+            outcome=verdict.outcome.value, reason=verdict.reason
         )
-        for one in verdicts
+        for verdict in verdicts
     }
     return replace(report, ends=ends)

@@ -101,9 +101,9 @@ def _table(found: Diff) -> ReportTable:
         id="since-table",
         caption=f"What is not as it was in {found.before}, the worst first",
         columns=(
-            Column("change", [str(one.change) for one in found.changes]),
-            Column("of", [one.name for one in found.changes]),
-            Column("how", [one.words for one in found.changes]),
+            Column("change", [str(change.change) for change in found.changes]),
+            Column("of", [change.name for change in found.changes]),
+            Column("how", [change.words for change in found.changes]),
         ),
         unit="change",
     )

@@ -161,7 +161,7 @@ class ManyInputs:
             draws = list(
                 independent(component, shapes, family, effort.samples, effort.seed)
             )
-            watched = [replace(one, layers=True) for one in draws[: effort.layers]]
+            watched = [replace(draw, layers=True) for draw in draws[: effort.layers]]
             for chunk in (
                 *_chunks(watched, _WATCHED_TOGETHER),
                 *_chunks(draws[effort.layers :], TOGETHER),

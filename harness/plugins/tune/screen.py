@@ -83,7 +83,7 @@ def edit_lines(
     writes.
     """
     yield Line(text="")
-    changed = [one for one in edits if one.diff]
+    changed = [edit for edit in edits if edit.diff]
     if not changed:
         yield Line(text="Nothing would change.")
         return

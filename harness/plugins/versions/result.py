@@ -70,7 +70,11 @@ def result_of(
     An older version may show fewer values than the suite requires. That is no error.
     """
     passes = {Outcome.COVERAGE}
-    bad = [one for one in verdicts if not (one.found.passed or one.found in passes)]
+    bad = [
+        verdict
+        for verdict in verdicts
+        if not (verdict.found.passed or verdict.found in passes)
+    ]
     if not bad:
         outputs = (j for one in verdicts if one.what == OUTPUTS for j in one.rows)
         floors = max_floors(outputs)
@@ -140,7 +144,7 @@ def changes(results: Iterable[VersionResult]) -> list[str]:
 
 def code_of(results: Sequence[VersionResult]) -> int:
     """Return the exit code: 0 if all are right, 1 if one is wrong, else 2."""
-    states = {one.state for one in results}
+    states = {result.state for result in results}
     if WRONG in states:
         return NO_PARITY
     return PARITY if states == {RIGHT} else CANNOT_TELL
@@ -148,9 +152,9 @@ def code_of(results: Sequence[VersionResult]) -> int:
 
 def table_of(results: Sequence[VersionResult]) -> list[list[str]]:
     """Return the rows of the table, the headings first."""
-    questions = list(dict.fromkeys(one.question for one in results))
-    versions = dict.fromkeys(one.version for one in results)
-    cells = {(one.version, one.question): one.cell for one in results}
+    questions = list(dict.fromkeys(result.question for result in results))
+    versions = dict.fromkeys(result.version for result in results)
+    cells = {(result.version, result.question): result.cell for result in results}
     rows = [[version, *(cells[version, q] for q in questions)] for version in versions]
     return [["version", *questions], *rows]
 
@@ -183,7 +187,7 @@ def write_versions(title: str, results: Sequence[VersionResult], path: Path) -> 
         head=head,
         rows=rows,
         changes=changes(results),
-        wrong={one.version for one in results if one.state == WRONG},
+        wrong={result.version for result in results if result.state == WRONG},
         floors=FLOORS,
     )
     path.parent.mkdir(parents=True, exist_ok=True)

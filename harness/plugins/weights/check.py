@@ -457,7 +457,7 @@ class _FromParameter(TorchDispatchMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         made = func(*args, **(kwargs or {}))
-        given = [one for one in args if isinstance(one, torch.Tensor)]
+        given = [arg for arg in args if isinstance(arg, torch.Tensor)]
         held = all(any(one is held for held in self._held) for one in given)
         if given and held and isinstance(made, torch.Tensor):
             self._held.append(made)

@@ -326,7 +326,7 @@ class Watcher:
             looks = self._looks(here, there, again, probe)
             self._read[value] = (probe, READ[LAYERS], again, looks)
         # Two masks that differ are described by what they hold.
-        if is_mask and any((np.abs(one) >= MASK_END).any() for one in scores):
+        if is_mask and any((np.abs(score) >= MASK_END).any() for score in scores):
             expected, actual = ended(expected), ended(actual)
         else:
             expected, actual = scores

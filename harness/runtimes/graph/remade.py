@@ -166,22 +166,24 @@ def _graphs(stored: Entry, made: Entry) -> tuple[bool, str]:
     return False, "graph, weights and probes are equal"
 
 
-def _graph_differences(one: onnx.ModelProto, two: onnx.ModelProto) -> Iterator[str]:
-    for model in (one, two):
+def _graph_differences(
+    model_proto: onnx.ModelProto, two: onnx.ModelProto
+) -> Iterator[str]:
+    for model in (model_proto, two):
         _forget_notes(model)
-    if list(one.opset_import) != list(two.opset_import):
+    if list(model_proto.opset_import) != list(two.opset_import):
         yield "its opset differs"
-    for nodes in zip(one.graph.node, two.graph.node, strict=False):
+    for nodes in zip(model_proto.graph.node, two.graph.node, strict=False):
         if nodes[0] != nodes[1]:
             yield f"the operator {nodes[1].name!r} differs"
     weights = [
         {tensor.name: tensor for tensor in model.graph.initializer}
-        for model in (one, two)
+        for model in (model_proto, two)
     ]
     for name, tensor in weights[1].items():
         if weights[0].get(name) != tensor:
             yield f"the weight {name!r} differs"
-    if one != two:
+    if model_proto != two:
         yield "the graph differs"
 
 

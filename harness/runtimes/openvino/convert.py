@@ -83,6 +83,6 @@ def _found(port: Any) -> Port:
     sizes = port.get_partial_shape()
     shape = None
     if sizes.rank.is_static:
-        shape = tuple(one.get_length() if one.is_static else "" for one in sizes)
+        shape = tuple(size.get_length() if size.is_static else "" for size in sizes)
     dtype = port.get_element_type().to_dtype().name
     return Port(name=port.get_any_name(), dtype=dtype, shape=shape)

@@ -130,7 +130,7 @@ class _Following(TorchDispatchMode):
     ) -> object:
         del types
         kwargs = kwargs or {}
-        read = [self._origin(one) for one in _tensors((args, kwargs))]
+        read = [self._origin(tensor) for tensor in _tensors((args, kwargs))]
         unnamed = [origin for origin in read if not origin.named]
         result = func(*args, **kwargs)
         names = frozenset[str]().union(*(origin.names for origin in read))

@@ -143,7 +143,7 @@ class _Widening(TorchDispatchMode):
     ) -> object:
         del types
         wide = tree_map_only(torch.dtype, widened, kwargs or {})
-        given = [one for one in tree_leaves((args, wide)) if torch.is_tensor(one)]
+        given = [leaf for leaf in tree_leaves((args, wide)) if torch.is_tensor(leaf)]
         mixed = len({one.dtype for one in given if one.is_floating_point()}) > 1
         # A tensor that is neither a parameter nor a buffer is not made wide with them.
         if mixed and not func._schema.is_mutable:  # noqa: SLF001  # no public name

@@ -151,7 +151,7 @@ class _Following(TorchDispatchMode):
 
 
 def _memories(values: object, *, but_complex: bool = False) -> list[int]:
-    leaves = [one for one in tree_leaves(values) if isinstance(one, torch.Tensor)]
+    leaves = [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
     return [_memory(o) for o in leaves if not (but_complex and o.is_complex())]
 
 

@@ -54,7 +54,7 @@ def save_states(
         found: _Value = value
         return found
 
-    told = [{name: plain(value) for name, value in one.items()} for one in states]
+    told = [{name: plain(value) for name, value in state.items()} for state in states]
     (folder / FILE).write_bytes(msgspec.msgpack.encode(told))
     for at, tensor in enumerate(tensors):
         arrays[f"{_PREFIX}{at}"] = tensor.detach().cpu().numpy()

@@ -72,7 +72,11 @@ def examine(*, store: Path, ask: Ask = ask_child) -> list[Diagnosis]:
     have = installed((*packages(), MNN_TELEMETRY))
     tested = tested_versions()
     # A runtime of an extra is checked only if it is installed.
-    declared = [one for one in runtimes().values() if one.is_first or one.is_installed]
+    declared = [
+        runtime
+        for runtime in runtimes().values()
+        if runtime.is_first or runtime.is_installed
+    ]
     looks = [
         check_machine(store),
         check_packages(have, tested),
@@ -80,7 +84,7 @@ def examine(*, store: Path, ask: Ask = ask_child) -> list[Diagnosis]:
         *(check_runtime(ask, one, have) for one in declared),
     ]
     with ThreadPoolExecutor(max_workers=core_count()) as pool:
-        found = [pool.submit(list[Diagnosis], one) for one in looks]
+        found = [pool.submit(list[Diagnosis], look) for look in looks]
         try:
             return [*chain.from_iterable(map(awaited, found))]
         finally:
@@ -169,9 +173,9 @@ def check_packages(
     brought = {name for one in runtimes().values() for name in one.distributions}
     missing = [name for name in packages() if name not in {*have, *brought}]
     missing += [
-        one.distributions[-1]
-        for one in runtimes().values()
-        if one.is_first and not {*one.distributions} & {*have}
+        runtime.distributions[-1]
+        for runtime in runtimes().values()
+        if runtime.is_first and not {*runtime.distributions} & {*have}
     ]
     others = {
         name: version
@@ -222,29 +226,29 @@ def check_loads(
 
 
 def check_runtime(
-    ask: Ask, one: Runtime, have: Mapping[str, str]
+    ask: Ask, runtime: Runtime, have: Mapping[str, str]
 ) -> Iterator[Diagnosis]:
     """Try a runtime on each of its devices; the first must work."""
-    both = [name for name in one.distributions if name in have]
+    both = [name for name in runtime.distributions if name in have]
     if len(both) > 1:
         yield Diagnosis(
-            check=one.name,
+            check=runtime.name,
             status=Status.FAIL,
             says=f"{' and '.join(both)} are installed and share one folder: which one "
             "runs is left to chance",
             fix=f"pip uninstall -y {' '.join(both)} && "
             f"pip install {both[0]}=={have[both[0]]}",
         )
-    for device in one.devices:
-        needed = device == one.devices[0]
-        told = Device(device=device, threads=1, precision=one.precision)
-        answer = ask("run_on", one.name, msgspec.json.encode(told).decode())
+    for device in runtime.devices:
+        needed = device == runtime.devices[0]
+        told = Device(device=device, threads=1, precision=runtime.precision)
+        answer = ask("run_on", runtime.name, msgspec.json.encode(told).decode())
         facts, fix = answer.facts, ""
         if answer.ended:
             status = Status.WARN
             says = f"a model of one operator {answer.ended}"
         elif refused := facts.get("refused"):
-            fix = "" if needed else _remedy(ask, one, device)
+            fix = "" if needed else _remedy(ask, runtime, device)
             status = Status.WARN if fix else Status.ABSENT
             # A part that is only absent needs no fix, so its message is shortened.
             short = refused.partition(". ")[0].rstrip(".")
@@ -257,12 +261,14 @@ def check_runtime(
             says = f"runs, and 2 × {facts['fed']} came out as {facts['value']}"
         if needed and status is not Status.OK:
             status = Status.FAIL
-        yield Diagnosis(check=f"{one.name} {device}", status=status, says=says, fix=fix)
+        yield Diagnosis(
+            check=f"{runtime.name} {device}", status=status, says=says, fix=fix
+        )
 
 
-def _remedy(ask: Ask, one: Runtime, device: str) -> str:
+def _remedy(ask: Ask, runtime: Runtime, device: str) -> str:
     """Return the fix for a device, as the runtime's package gives it."""
-    module = f"{one.package}.doctor"
+    module = f"{runtime.package}.doctor"
     if find_spec(module) is None:
         return ""
     return str(ask(f"{module}:remedy", device).facts.get("remedy", ""))

@@ -58,7 +58,7 @@ def _has_places(data: Mapping[str, Any]) -> bool:
     """Whether a suite has targets or versions, before it is read in full."""
     backends = data.get("backend")
     tables = backends.values() if isinstance(backends, dict) else ()
-    versions = any(isinstance(one, dict) and "versions" in one for one in tables)
+    versions = any(isinstance(table, dict) and "versions" in table for table in tables)
     return "target" in data or versions
 
 

@@ -85,8 +85,10 @@ def _cheapest_first(cases: Sequence[Case]) -> list[Case]:
     """Return all cases of the component with the smallest weights, then the next's."""
     orders = {
         # Calibration runs the network many times.
-        one.name: sorted(one.variants, key=lambda v: one.variants[v].calibrated)
-        for one in first_runtimes()
+        runtime.name: sorted(
+            runtime.variants, key=lambda v: runtime.variants[v].calibrated
+        )
+        for runtime in first_runtimes()
     }
     names = list(dict.fromkeys(case.component.name for case in cases))
     sizes = {case.component.name: stored_weights(case.component) or 0 for case in cases}

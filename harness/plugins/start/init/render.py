@@ -109,19 +109,19 @@ def no_variant(*, is_run: bool = False) -> Choice:
     """
     return Choice(
         variants={
-            one.name: {
+            runtime.name: {
                 name: (is_run, variant.risk)
-                for name, variant in one.variants.items()
+                for name, variant in runtime.variants.items()
                 if name != EXACT
             }
-            for one in first_runtimes()
+            for runtime in first_runtimes()
         }
     )
 
 
 def first_runtimes() -> list[Runtime]:
     """Return the runtimes of a first suite."""
-    return [one for one in runtimes().values() if one.is_first]
+    return [runtime for runtime in runtimes().values() if runtime.is_first]
 
 
 def path_from(folder: Path, path: Path) -> str:
