@@ -86,6 +86,7 @@ class BuiltIn:
         half: Whether it computes in float16 and may keep single values in float32.
         calibrated: Whether the conversion runs the network on calibration inputs, to
             measure the ranges of its values.
+        bits: Bits in which it stores the weights of layers; 0 if not checked.
 
     """
 
@@ -97,6 +98,7 @@ class BuiltIn:
     make: Cost | None = None
     half: bool = False
     calibrated: bool = False
+    bits: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,6 +354,13 @@ def runtime(name: str) -> Runtime:
 
     """
     return runtimes()[name]
+
+
+def stored_bits(name: str, variant: str) -> int:
+    """Return the bits in which a runtime's built-in variant stores weights, or 0."""
+    declared = runtimes().get(name)
+    built_in = declared.variants.get(variant) if declared else None
+    return built_in.bits if built_in else 0
 
 
 def check_words(case: str, backend: str, device: Device, log: str) -> None:

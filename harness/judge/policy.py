@@ -265,7 +265,7 @@ def _scope(
     stated: Stated, case: CaseName, pattern: str = "", *, is_parent: bool = False
 ) -> Scope:
     """Return a table; only the parent of others may state nothing itself."""
-    rules = {group: _rule(stated, group) for group in GROUPS}
+    rules = {group: _stated_rule(stated, group) for group in GROUPS}
     scope = Scope(
         case=case,
         pattern=pattern,
@@ -280,7 +280,7 @@ def _scope(
     return scope
 
 
-def _rule(table: Stated, group: str) -> Rule | None:
+def _stated_rule(table: Stated, group: str) -> Rule | None:
     stated: str | Bounds | None = getattr(table, group)
     if stated is None:
         return None

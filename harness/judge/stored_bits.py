@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from harness.core.outcome import CheckFinding, Outcome
 from harness.core.record import CaseRecord
+from harness.core.runtime import stored_bits
 from harness.core.text import count
-
-_BITS: Final = {"fp16-weights": 16, "int8-weights": 8, "int4-weights": 4}
-"""Bits that the name of a built-in variant says of the weights."""
 
 
 def without_effect(record: CaseRecord) -> CheckFinding | None:
@@ -60,7 +58,7 @@ def _made(record: CaseRecord) -> Mapping[str, Any]:
 
 
 def _asked_bits(record: CaseRecord) -> int:
-    return _BITS.get(record.variant.partition("@")[0], 0)
+    return stored_bits(record.backend, record.variant.partition("@")[0])
 
 
 def _stored(record: CaseRecord) -> dict[int, int] | None:

@@ -118,7 +118,10 @@ def file_weights(component: Component) -> int:
 
 
 def known_weights(component: Component) -> int:
-    """Return the bytes of a component's weights as far as files tell; 0 if unknown.
+    """Return the bytes of the weights in a component's files; 0 if unknown.
+
+    A file is counted whole, also where the component needs a part of it: a decoder's
+    file has the encoder too.
 
     Raises:
         SuiteError: A recipe of the harness cannot load them.

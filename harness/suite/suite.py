@@ -194,9 +194,7 @@ def load_suite(path: Path) -> Suite:
     check_source(file.source, source, components, roles, listed="components" in file)
     usual, symbols = deployed_as(source), symbols_of(*components)
     export = read_export(file.export, usual, symbols)
-    if not (bindings := read_bindings(file.shapes, symbols)):
-        text = f"no [[shapes]] gives sizes to {', '.join(symbols)}."
-        raise file.error(text)
+    shared = read_bindings(file.shapes, symbols)
     reference = read_reference(file)
     planned = read_variants(file, names)
     cases: list[Case] = []
@@ -209,11 +207,15 @@ def load_suite(path: Path) -> Suite:
         plans = tuple(plan for plan in plans if plan.is_for(name))
         ran = chosen_of(table, plans, name)
         left_out += [(name, plan.word) for plan in plans if plan not in ran]
+        own = symbols_of(component)
+        if not (bindings := read_bindings(table.shapes, own) or shared):
+            text = f"no [[shapes]] gives sizes to {', '.join(own)} of {name!r}."
+            raise file.error(text)
         cases += _cases(
             component,
             ran,
-            bindings=read_bindings(table.shapes, symbols_of(component)) or bindings,
-            export=read_export(table, export, symbols_of(component)),
+            bindings=bindings,
+            export=read_export(table, export, own),
             inputs=file.inputs,
             reference=reference,
         )

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from harness.core.outcome import CheckFinding, Outcome, Precedence
 from harness.core.record import OUTPUTS, CaseRecord, Key
-from harness.core.runtime import runs_exported
+from harness.core.runtime import runs_exported, stored_bits
 from harness.core.text import few
 
 FAINT: Final = 1e-4
@@ -26,6 +26,9 @@ with a smaller effect counts as unused."""
 LEAK: Final = 1e-3
 """Largest move of an item's answer with its batch mates or its padding, as a share of
 its size. Float arithmetic in another order moves it by less."""
+
+_HALF: Final = 16
+"""Bits of the smallest weights that compute as floats."""
 
 _LEAKS_MORE: Final = 10.0
 """A file is held to PyTorch's independence if it moves this many times more."""
@@ -113,7 +116,8 @@ def _few_bits(record: CaseRecord) -> bool:
     """Whether a file is to compute with integers, whose scales are of a whole batch."""
     stored = {bits for graph in record.graphs for bits in graph.get("stored", {})}
     named = record.variant.startswith(("int8", "int4"))
-    return named or any(bits.startswith(("int", "uint")) for bits in stored)
+    declared = 0 < stored_bits(record.backend, record.variant.partition("@")[0]) < _HALF
+    return named or declared or any(bits.startswith(("int", "uint")) for bits in stored)
 
 
 def remarks(records: Sequence[CaseRecord], names: Mapping[Key, str]) -> Iterator[str]:

@@ -97,18 +97,21 @@ RUNTIME = Runtime(
         EXACT: BuiltIn(tier="standard", flags=(_GELU,)),
         "fp16-weights": BuiltIn(
             tier="relaxed",
+            bits=16,
             flags=(_GELU, "--fp16"),
             risk="half the size; weights keep 3 digits, timesteps lose most",
             blames="weights in float16",
         ),
         "int8-weights": BuiltIn(
             tier="quantized",
+            bits=8,
             flags=(_GELU, "--weightQuantBits=8"),
             risk="a quarter; an outlier takes the digits of its channel",
             blames="weights in int8",
         ),
         "int4-weights": BuiltIn(
             tier="quantized",
+            bits=4,
             flags=(_GELU, "--weightQuantBits=4"),
             risk="an eighth; 16 steps a channel: most networks need more bits",
             blames="weights in int4",

@@ -64,6 +64,7 @@ RUNTIME = Runtime(
         ),
         "int8-weights": BuiltIn(
             tier="quantized",
+            bits=8,
             risk="a quarter; an outlier takes the digits of its whole tensor",
             blames="weights in int8",
             run=replace(_RUN, copies=2.2),

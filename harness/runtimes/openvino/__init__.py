@@ -30,6 +30,7 @@ RUNTIME = Runtime(
         ),
         "int8-weights": BuiltIn(
             tier="quantized",
+            bits=8,
             risk="a quarter; an outlier takes the digits of its channel",
             blames="weights in int8",
         ),

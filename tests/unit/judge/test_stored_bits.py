@@ -19,14 +19,15 @@ def stored(variant, bits, backend="onnxruntime"):
     )
 
 
-@pytest.mark.parametrize("backend", ["onnxruntime", "mnn"])
 @pytest.mark.parametrize(
-    ("variant", "asked"),
+    ("backend", "variant", "asked"),
     [
-        ("int8-weights", "8"),
-        ("int4-weights", "4"),
-        ("fp16-weights", "16"),
-        ("int8-weights@phone-low", "8"),
+        ("onnxruntime", "int8-weights", "8"),
+        ("openvino", "int8-weights", "8"),
+        ("mnn", "int8-weights", "8"),
+        ("mnn", "int4-weights", "4"),
+        ("mnn", "fp16-weights", "16"),
+        ("mnn", "int8-weights@phone-low", "8"),
     ],
 )
 def test_a_variant_of_which_no_layer_is_stored_so_has_no_effect(

@@ -205,3 +205,17 @@ def test_an_axis_that_ran_at_no_larger_size_is_said(own):
     case = own("said", ("batch", "tokens", 8), 10)
     ran = [s for s in case.samples if dict(s.shapes)["tokens"] <= 10]
     assert not_above(case, ran) == ("tokens above 10",)
+
+
+def test_a_component_with_sizes_of_its_own_needs_no_others(tmp_path):
+    path = tmp_path / "parity.toml"
+    path.write_text(
+        f'components = ["text_encoder"]\n[source]\ncheckpoint = "{DIGITS.as_posix()}"\n'
+        "[backend.mnn]\n[[component.text_encoder.shapes]]\nbatch = 3\n"
+    )
+    (case,) = load_suite(path).cases
+    assert dict(case.samples[0].shapes) == {"batch": 3}
+
+    path.write_text(path.read_text().partition("[[")[0])
+    with pytest.raises(SuiteError, match=r"gives sizes to batch of 'text_encoder'"):
+        load_suite(path)
