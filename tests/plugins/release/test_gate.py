@@ -251,7 +251,7 @@ CODES = dict.fromkeys(PAGES, DO_NOT_SHIP) | {
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_the_page_has_these_words(tmp_path, name, snapshot):
+def test_the_page_names_its_causes_in_these_words(tmp_path, name, snapshot):
     before, after, about = PAGES[name]
     decision = decided(before, after, tmp_path, **about)
 
