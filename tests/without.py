@@ -64,6 +64,8 @@ def take_away(root, name):
         for path in found:
             left.remove(path)
             path.unlink()
+            golden = path.parent / "__snapshots__" / f"{path.stem}.ambr"
+            golden.unlink(missing_ok=True)
             gone.append(path.relative_to(root).as_posix())
         # A test file whose helper is gone goes too.
         modules = (one.removesuffix(".py").replace("/", r"\.") for one in gone)
