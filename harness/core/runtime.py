@@ -356,13 +356,6 @@ def runtime(name: str) -> Runtime:
     return runtimes()[name]
 
 
-def stored_bits(name: str, variant: str) -> int:
-    """Return the bits in which a runtime's built-in variant stores weights, or 0."""
-    declared = runtimes().get(name)
-    built_in = declared.variants.get(variant) if declared else None
-    return built_in.bits if built_in else 0
-
-
 def check_words(case: str, backend: str, device: Device, log: str) -> None:
     """Fail a run whose native output says that it ran on another device.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.core.outcome import CheckFinding, Outcome
 from harness.core.record import CaseRecord
-from harness.core.runtime import stored_bits
+from harness.core.runtime import runtimes
 from harness.core.text import count
 
 
@@ -18,7 +18,7 @@ def without_effect(record: CaseRecord) -> CheckFinding | None:
     stored in the bits of the variant's name.
     """
     made = _made(record)
-    asked, stored = _asked_bits(record), _stored(record)
+    asked, stored = asked_bits(record), _stored(record)
     if asked and stored is not None and not stored.get(asked):
         others = ", ".join(
             f"{number:,} in {bits} bits" for bits, number in stored.items()
@@ -43,7 +43,7 @@ def stored_words(record: CaseRecord) -> str:
 
     The text is empty where the name says none, or the file was not looked into.
     """
-    asked, stored = _asked_bits(record), _stored(record)
+    asked, stored = asked_bits(record), _stored(record)
     if not asked or not stored:
         return ""
     every = sum(stored.values())
@@ -57,8 +57,12 @@ def _made(record: CaseRecord) -> Mapping[str, Any]:
     return found
 
 
-def _asked_bits(record: CaseRecord) -> int:
-    return stored_bits(record.backend, record.variant.partition("@")[0])
+def asked_bits(record: CaseRecord) -> int:
+    """Return the bits in which the built-in variant of a case stores weights, or 0."""
+    declared = runtimes().get(record.backend)
+    name = record.variant.partition("@")[0]
+    built_in = declared.variants.get(name) if declared else None
+    return built_in.bits if built_in else 0
 
 
 def _stored(record: CaseRecord) -> dict[int, int] | None:

@@ -36,20 +36,10 @@ def cases_table(facts: RunFacts) -> ReportTable:
             Column("component", [facts.subject(one) for one in records]),
             Column("runtime", [one.backend for one in records]),
             Column("variant", [one.variant for one in records]),
-            Column(
-                "layers",
-                [one.outcome.value if one else "" for one in early],
-                "outcome",
-                "values in between: layers; of a pipeline, latents",
-                minor=True,
+            _outcomes(
+                "layers", early, "values in between: layers; of a pipeline, latents"
             ),
-            Column(
-                "outputs",
-                [one.outcome.value if one else "" for one in late],
-                "outcome",
-                "outputs as deployed; of a pipeline, pictures",
-                minor=True,
-            ),
+            _outcomes("outputs", late, "outputs as deployed; of a pipeline, pictures"),
             Column(
                 "of limit",
                 [one.usage if one.worst else None for one in worst],
@@ -91,6 +81,11 @@ def cases_table(facts: RunFacts) -> ReportTable:
         ),
         sort="of limit",
     )
+
+
+def _outcomes(name: str, checks: Iterable[CaseVerdict | None], words: str) -> Column:
+    outcomes = [check.outcome.value if check else "" for check in checks]
+    return Column(name, outcomes, "outcome", words, minor=True)
 
 
 def worst_rows(verdicts: Sequence[CaseVerdict], sample: str = "") -> list[JudgedRow]:

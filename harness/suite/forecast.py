@@ -90,7 +90,7 @@ def stored_weights(component: Component) -> int | None:
         return sum(map(_elements, files)) * FLOAT32_BYTES
     # A user's own recipe may read any file of a folder, so the files are not checked.
     with suppress(SuiteError):
-        files = [file for home in homes for file in likely_files(source.path / home)]
+        files = _likely(component)
         return sum(map(_elements, files)) * FLOAT32_BYTES if files else None
     return None
 
@@ -104,12 +104,9 @@ def files_bytes(component: Component) -> int:
         OSError: A file cannot be looked at.
 
     """
-    source = component.source
-    if source.seed is not None or component.recipe == GIVEN:
+    if component.source.seed is not None or component.recipe == GIVEN:
         return file_weights(component)
-    homes = weight_folders(component.recipe, source, component.options)
-    files = (file for home in homes for file in likely_files(source.path / home))
-    return sum(file.stat().st_size for file in files)
+    return sum(file.stat().st_size for file in _likely(component))
 
 
 def file_weights(component: Component) -> int:
@@ -128,6 +125,12 @@ def known_weights(component: Component) -> int:
 
     """
     return stored_weights(component) or file_weights(component)
+
+
+def _likely(component: Component) -> list[Path]:
+    source = component.source
+    homes = weight_folders(component.recipe, source, component.options)
+    return [file for home in homes for file in likely_files(source.path / home)]
 
 
 def _elements(path: Path) -> int:

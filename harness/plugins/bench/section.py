@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 from harness.core.comparison import Comparison
 from harness.core.end_to_end import IMAGE
 from harness.core.record import OUTPUTS, CaseRecord
+from harness.core.table import Column, ReportTable
 from harness.core.text import count
 from harness.plugins.page.charts import LAYOUT, LEAST, PALETTE, Chart, plain
 from harness.plugins.page.section import Section
-from harness.plugins.page.table import Column, HtmlTable
 from harness.report.run_facts import RunFacts
 from harness.report.times import disturbed_words, quartiles
 
@@ -183,7 +183,7 @@ def _figure(ways: Sequence[Way]) -> dict[str, Any]:
 
 def _table(
     ident: str, subject: str, ways: Sequence[Way], best: Sequence[str]
-) -> HtmlTable:
+) -> ReportTable:
     eager = {way.name: way.quartiles_ms[1] for way in ways}.get(_EAGER)
 
     def numbers(
@@ -194,7 +194,7 @@ def _table(
     def noted(title: str, hint: str, key: str) -> Column:
         return numbers(title, hint, (way.about.get(key) for way in ways), minor=True)
 
-    return HtmlTable(
+    return ReportTable(
         id=ident,
         caption=f"Ways to run {subject}",
         unit="way",

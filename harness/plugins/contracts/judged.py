@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from harness.core.outcome import CheckFinding, Outcome, Precedence
 from harness.core.record import OUTPUTS, CaseRecord, Key
-from harness.core.runtime import runs_exported, stored_bits
+from harness.core.runtime import runs_exported
 from harness.core.text import few
+from harness.judge.stored_bits import asked_bits
 
 FAINT: Final = 1e-4
 """Smallest effect of an input that is judged, as a share of an output's size. If an
@@ -116,7 +117,7 @@ def _few_bits(record: CaseRecord) -> bool:
     """Whether a file is to compute with integers, whose scales are of a whole batch."""
     stored = {bits for graph in record.graphs for bits in graph.get("stored", {})}
     named = record.variant.startswith(("int8", "int4"))
-    declared = 0 < stored_bits(record.backend, record.variant.partition("@")[0]) < _HALF
+    declared = 0 < asked_bits(record) < _HALF
     return named or declared or any(bits.startswith(("int", "uint")) for bits in stored)
 
 

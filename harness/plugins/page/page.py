@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 from harness.core.errors import ParityError, first_line
 from harness.core.plugins import added
 from harness.core.shown import all_written, written
+from harness.core.table import ReportTable
 from harness.core.text import FLOORS, few
 from harness.core.whole_file import write_whole
 from harness.engine.finished_run import picture_in
@@ -34,7 +35,7 @@ from harness.plugins.page.overview import (
 )
 from harness.plugins.page.section import Section
 from harness.plugins.page.subject import SubjectSection, subjects
-from harness.plugins.page.table import HtmlTable, to_json
+from harness.plugins.page.table import to_json
 from harness.report.run_facts import BAD, RunFacts, Since
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ def html_of(
     template: str,
     sections: Sequence[Section],
     *,
-    tables: Iterable[HtmlTable] = (),
+    tables: Iterable[ReportTable] = (),
     **given: object,
 ) -> str:
     """Return a page as HTML, with all its data and scripts in one file.
@@ -188,7 +189,7 @@ def html_of(
     contains the charts and tables of the sections, and `tables` beside them.
     """
     values = [value for part in sections for value in vars(part).values()]
-    shown = (*tables, *_are(values, HtmlTable))
+    shown = (*tables, *_are(values, ReportTable))
     data = {
         "tables": {table.id: to_json(table) for table in shown},
         "charts": {chart.id: vars(chart) for chart in _are(values, Chart)},

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from harness.core.table import ReportTable
 from harness.plugins.page.charts import Chart
-from harness.plugins.page.table import HtmlTable
 from harness.report.run_facts import QUIET
 
 
@@ -32,4 +32,4 @@ class Section:
     open: bool = False
     chart: Chart | None = None
     notes: Sequence[str] = ()
-    table: HtmlTable | None = None
+    table: ReportTable | None = None

@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 
 from harness.core.end_to_end import PAIRS
 from harness.core.record import CaseRecord
+from harness.core.table import ReportTable
 from harness.core.text import alike, count, few, of_limit
 from harness.judge.case import CaseVerdict
 from harness.plugins.page.charts import Chart, depth_figure
 from harness.plugins.page.section import Section
-from harness.plugins.page.table import HtmlTable
 from harness.plugins.page.values import (
     Values,
     curves_of,
@@ -77,8 +77,8 @@ class SubjectSection(Section):
 
     is_pipeline: bool
     drawings: Sequence[DrawingSection] = ()
-    pictures: HtmlTable | None = None
-    claims: HtmlTable | None = None
+    pictures: ReportTable | None = None
+    claims: ReportTable | None = None
 
 
 def subjects(facts: RunFacts) -> Iterator[SubjectSection]:

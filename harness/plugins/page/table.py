@@ -8,15 +8,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from harness.core.table import Column
-from harness.core.table import ReportTable as HtmlTable
-
-__all__ = ["Column", "HtmlTable", "short", "to_json"]
+from harness.core.table import ReportTable
 
 _DIGITS = 4
 
 
-def to_json(table: HtmlTable) -> dict[str, Any]:
+def to_json(table: ReportTable) -> dict[str, Any]:
     """Return the JSON that the page's script reads.
 
     A column of texts lists each text once, and its cells are indices of this list.

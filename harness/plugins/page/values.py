@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from harness.core.record import OUTPUTS, SELF, CaseRecord
+from harness.core.table import Column, ReportTable
 from harness.judge.value import JudgedRow, judge
 from harness.plugins.page.charts import PALETTE, Curve
-from harness.plugins.page.table import Column, HtmlTable
 from harness.plugins.pictures.words import CURVES
 from harness.report.run_facts import BAD, RunFacts
 from harness.report.tables import error_columns, place_cell, worst_rows
@@ -28,13 +28,13 @@ def values_of(facts: RunFacts, records: Sequence[CaseRecord]) -> Values:
 
 def values_table(
     ident: str, caption: str, values: Values, records: Sequence[CaseRecord]
-) -> HtmlTable:
+) -> ReportTable:
     """Return a table with a row for each value of each case, the worst first."""
     found = [(record, one) for record in records for one in values[name_of(record)]]
     verdicts = [judged.verdict for _, judged in found]
     rows = [judged.row for _, judged in found]
     usages = [verdict.usage for verdict in verdicts]
-    return HtmlTable(
+    return ReportTable(
         id=ident,
         caption=caption,
         columns=(

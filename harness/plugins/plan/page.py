@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 
 from harness.core.rounding import FLOAT
 from harness.core.runtime import runtime
+from harness.core.table import Column, ReportTable
 from harness.core.text import count, in_bytes, in_seconds
 from harness.plugins.page.charts import LAYOUT, PALETTE, Chart, limit_line, plain
 from harness.plugins.page.page import html_of
 from harness.plugins.page.section import Section
-from harness.plugins.page.table import Column, HtmlTable
 from harness.plugins.plan.text import (
     ALONE,
     FED_BACK,
@@ -132,7 +132,7 @@ def _sections(record: Record) -> Iterator[Section]:
             gist="and why",
             open=True,
             notes=(_KEPT,),
-            table=HtmlTable(
+            table=ReportTable(
                 id="kept-table",
                 caption="Layers in float32, the largest first",
                 unit="layer",
@@ -338,7 +338,7 @@ def _added(additivity: Mapping[str, float]) -> Section:
         f"{count(len(ratios), 'value')}",
         open=True,
         notes=(_ADDED,),
-        table=HtmlTable(
+        table=ReportTable(
             id="additivity-table",
             caption="Values of the search",
             unit="value",
@@ -414,7 +414,7 @@ def _layers(layers: Sequence[Record]) -> Section:
         id="layers",
         title="Every layer",
         gist=f"{count(len(layers), 'layer')}, to sort and filter",
-        table=HtmlTable(
+        table=ReportTable(
             id="layers-table",
             caption="Every layer, and the share of the bound that it uses alone",
             unit="layer",

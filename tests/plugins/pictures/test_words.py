@@ -1,4 +1,4 @@
-"""The error of a picture, its first step and its cause, in words."""
+"""What the screen and the page say of a picture: its error, its step, its cause."""
 
 import json
 import math
