@@ -41,7 +41,7 @@ def home(tmp_path, monkeypatch):
 @pytest.fixture
 def run(home):
     """A run of a suite at home, on a shared store whose URL has a signature."""
-    suite = load_suite(shutil.copytree(BERT, home / "work" / "bert"))
+    suite = load_suite(shutil.copytree(BERT, home / "models" / "bert"))
     folder = suite.path.parent
     case = suite.cases[0].id
     url = f"https://host.example/store?sv=1&sig={PLANTED}"
@@ -89,9 +89,9 @@ def test_a_failure_tells_its_line_of_the_own_module(run):
 
 
 def test_a_suite_at_home_is_told_from_there_and_found_again(run, home, monkeypatch):
-    monkeypatch.chdir(home / "work" / "bert")
-    assert list(load_report(run.parent, "last").suites) == ["~/work/bert/parity.toml"]
-    assert path_of(load_suite(Path("parity.toml"))) == "~/work/bert/parity.toml"
+    monkeypatch.chdir(home / "models" / "bert")
+    assert list(load_report(run.parent, "last").suites) == ["~/models/bert/parity.toml"]
+    assert path_of(load_suite(Path("parity.toml"))) == "~/models/bert/parity.toml"
     assert main(["show", "last"]) == 1
 
 

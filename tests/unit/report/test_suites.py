@@ -115,7 +115,7 @@ def moved(tmp_path):
     """A run that another machine made of this suite, beside the suite's own runs."""
     suite = suite_in(tmp_path / "digits")
     run = suite / "reports" / "runs" / ID
-    return suite, run_in(run, told_of("/ci/work/digits/parity.toml"))
+    return suite, run_in(run, told_of("/ci/build/digits/parity.toml"))
 
 
 def placed_elsewhere(tmp_path):
@@ -128,7 +128,7 @@ def other_name(tmp_path):
     """A run of another suite among the runs of the suite in the current folder."""
     suite = suite_in(tmp_path / "digits")
     run = suite / "reports" / "runs" / ID
-    return suite, run_in(run, told_of("/ci/work/letters/parity.toml"))
+    return suite, run_in(run, told_of("/ci/build/letters/parity.toml"))
 
 
 def beside_the_report(tmp_path):
