@@ -34,6 +34,12 @@ GIVEN = "given"
 """The name of a foreign model's variant when the file is used as it is. It is also the
 recipe name of an ONNX file that is its own reference."""
 
+CAPTURED = "captured"
+"""The recipe of a module whose calls were recorded."""
+
+LIVE = "live:"
+"""The beginning of the name of a module, or of a patch, that `harness.check` kept."""
+
 ITSELF = "itself"
 """The alignment of an ONNX file without a PyTorch model: it is its own reference."""
 
@@ -187,6 +193,10 @@ class Source:
             weights are drawn at random, zero-convolutions included.
         lora: A file of low-rank weights (LoRA) that is merged into networks, or None.
         lora_scale: Factor of the difference that the LoRA adds to the weights.
+        module: Where the module of recorded calls comes from: ``package.module:name``,
+            or `LIVE` and a digest. Then `path` has the calls. Empty for others.
+        weights: The folder with configuration and weights of such a module; None if the
+            name alone makes it.
 
     """
 
@@ -194,6 +204,8 @@ class Source:
     seed: int | None = None
     lora: Path | None = None
     lora_scale: float = 1.0
+    module: str = ""
+    weights: Path | None = None
 
     @property
     def name(self) -> str:
@@ -207,6 +219,8 @@ class Source:
         >>> Source(path=Path()).name
         ''
         """
+        if self.module:
+            return self.module
         *_, hub, snapshots, last = ("", "", "", *self.path.parts)
         name = last
         if snapshots == "snapshots":  # how the cache of a model hub names its folders
@@ -306,6 +320,8 @@ class ExportSettings:
     Attributes:
         dynamic: Symbols of the axes that stay open in the graph. Every other size is
             fixed in the graph, so each of its values needs an artifact of its own.
+        patch: A function that changes the copy of the network which is exported:
+            ``package.module:name``, or `LIVE` and a digest. Empty for none.
 
     """
 
@@ -315,6 +331,20 @@ class ExportSettings:
     external_data: bool = False
     attention: str = ""
     keep_paths: bool = False
+    patch: str = ""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings as a key of the store holds them.
+
+        What was added later is left out where it is not used, as in `Device.settings`.
+        """
+        later = ("patch",)
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if value or name not in later
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from harness.core.shown import echo, print_lines
 @STORE
 def doctor(app: str, store: str) -> int:
     """Show what is installed, what really works, and how to fix the rest."""
-    from harness.engine.store import local_root
+    from harness.core.store_root import local_root
     from harness.plugins.start.doctor.examine import examine, exit_code, render
     from harness.plugins.start.doctor.targets import check_targets
     from harness.suite.suite import FILE
