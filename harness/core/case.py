@@ -7,9 +7,8 @@ sessions.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -568,63 +567,3 @@ class Case:
     def id(self) -> str:
         """``component/backend/variant``. ``-k`` selects cases by it."""
         return f"{self.component.name}/{self.backend}/{self.how}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
-    """Samples that run on the same exported graph.
-
-    Attributes:
-        shapes: Sizes for tracing. A size that is not open is fixed in the graph.
-        samples: Samples, in file order.
-
-    """
-
-    shapes: tuple[tuple[str, int], ...]
-    samples: tuple[Sample, ...]
-
-
-def sample_groups(case: Case, samples: Sequence[Sample]) -> tuple[Group, ...]:
-    """Group samples by the sizes that the case's exported graph fixes."""
-    groups: dict[tuple[tuple[str, int], ...], list[Sample]] = {}
-    for sample in samples:
-        fixed = (pair for pair in sample.shapes if pair[0] not in case.export.dynamic)
-        groups.setdefault(tuple(fixed), []).append(sample)
-    return tuple(
-        Group(
-            shapes=example_shapes(together[0].shapes, case.export),
-            samples=tuple(together),
-        )
-        for together in groups.values()
-    )
-
-
-def samples_of(cases: Iterable[Case]) -> tuple[Sample, ...]:
-    """Return every sample of the cases once, in order."""
-    return tuple(dict.fromkeys(sample for case in cases for sample in case.samples))
-
-
-def smallest(group: Group) -> tuple[tuple[str, int], ...]:
-    """Return the sizes of a group's smallest sample."""
-    every = (sample.shapes for sample in group.samples)
-    return min(every, key=lambda shapes: (prod(dict(shapes).values()), shapes))
-
-
-def example_shapes(
-    shapes: tuple[tuple[str, int], ...], settings: ExportSettings
-) -> tuple[tuple[str, int], ...]:
-    """Return sizes for tracing a network.
-
-    An open axis must not have size 1, because exporters fix such an axis. It must not
-    have the same size as another open axis, because exporters take both for the same
-    axis.
-    """
-    sizes = dict(shapes)
-    used: set[int] = set()
-    for symbol in sorted(sizes.keys() & set(settings.dynamic)):
-        size = max(2, sizes[symbol])
-        while size in used:
-            size += 8
-        used.add(size)
-        sizes[symbol] = size
-    return tuple(sorted(sizes.items()))

@@ -28,7 +28,6 @@ from harness.core.case import (
     Device,
     ExportSettings,
     ForeignModel,
-    Group,
     Sample,
     Source,
     Variant,
@@ -36,6 +35,7 @@ from harness.core.case import (
 from harness.core.digest import digest_file, digest_tree, digest_value
 from harness.core.entry import Entry
 from harness.core.environment import environment, installed
+from harness.core.groups import Group
 from harness.core.onnx_ports import files_beside
 from harness.core.plugins import declared
 from harness.core.rounding import Trials

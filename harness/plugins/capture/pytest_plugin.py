@@ -49,13 +49,13 @@ def _checked(
     config: pytest.Config, module: Any, inputs: Any, options: dict[str, Any]
 ) -> Verdict:
     from harness.judge.run import exit_code
-    from harness.plugin import session_of
     from harness.plugins.capture.check import AskedCheck, check
 
     if hasattr(config, "workerinput"):
         return check(module, inputs, **options)
     asked = AskedCheck.of(module, inputs, **options)
-    session = session_of(config)
+    # The harness's own plugin, which stands above this module, has the session.
+    session = config.pluginmanager.getplugin("parity").session_of(config)
     ran = asked.run_in(session.running)
     session.count(ran.asked)
     code = exit_code(ran.verdicts, (), session.running.settings.require)

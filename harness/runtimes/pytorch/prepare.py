@@ -20,11 +20,11 @@ from harness.core.case import (
     Component,
     Device,
     ExportSettings,
-    Group,
     Sample,
 )
 from harness.core.entry import Entry
 from harness.core.errors import StageError
+from harness.core.groups import Group
 from harness.core.outcome import Outcome
 from harness.core.plugins import merged
 from harness.core.probes import load_probes
