@@ -185,6 +185,14 @@ class Calls(Mapping[str, Recorder]):
         )
         return f"<{', '.join(counts)}>"
 
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record the calls of every module that are made meanwhile."""
+        with ExitStack() as stack:
+            for one in self.values():
+                stack.enter_context(one.recording())
+            yield
+
     def require(self) -> None:
         """Refuse a module that was never called, or whose call cannot be recorded.
 
@@ -264,9 +272,7 @@ def capture(*, samples: int = 8, **modules: torch.nn.Module) -> Iterator[Calls]:
             for name, module in modules.items()
         }
     )
-    with ExitStack() as stack:
-        for one in calls.values():
-            stack.enter_context(one.recording())
+    with calls.recording():
         yield calls
     calls.require()
 

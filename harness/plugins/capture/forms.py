@@ -7,6 +7,7 @@ call have one name.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -106,9 +107,10 @@ def _form(
         )
         for name, one in first.inputs.items()
     ]
+    taken = {one.name for one in inputs}
     outputs = [
         Tensor(
-            name,
+            f"out_{name}" if name in taken else name,  # a graph has each name once
             [
                 _derived(axis, symbols, f"{name}_{at}")
                 for at, axis in enumerate(_axes(calls, name, of="outputs"))
@@ -148,7 +150,8 @@ def name_of(module: torch.nn.Module) -> str:
     method = "" if called == "forward" else f".{called}"
     cls = type(network)
     top = cls.__module__.partition(".")[0]
-    home = top if top in LIBRARIES else cls.__module__
+    known = sys.modules.get(top) if top in LIBRARIES else None
+    home = top if hasattr(known, cls.__qualname__) else cls.__module__
     return f"{home}:{cls.__qualname__}{method}"
 
 

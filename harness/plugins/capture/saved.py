@@ -15,10 +15,12 @@ from harness.core.case import LIVE
 from harness.core.errors import SpecError, SuiteError
 from harness.core.whole_file import writing
 from harness.plugins.capture.calls import Calls
+from harness.plugins.capture.checkpoints import record_checkpoint
 from harness.plugins.capture.forms import LIBRARIES, Form, forms_of, name_of
 from harness.plugins.capture.suites import (
     Choice,
     Part,
+    relative,
     rounded_in,
     suite_text,
     tolerances_text,
@@ -200,6 +202,89 @@ def _umask() -> int:
     now = os.umask(0)
     os.umask(now)
     return now
+
+
+def init_suite(
+    given: Path,
+    into: Path,
+    modules: Mapping[str, str],
+    *,
+    force: bool,
+) -> list[Path]:
+    """Write a suite for recorded calls, or for a checkpoint that no recipe knows.
+
+    Args:
+        given: A folder of recorded calls, or the checkpoint.
+        into: The folder to write to.
+        modules: For a component's name, where its module comes from.
+        force: Whether files that are there are written over.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        ParityError: Something is missing, cannot be read, or is there already.
+
+    """
+    names = ("parity.toml", "tolerances.toml", "test_parity.py", "captured")
+    there = [name for name in names if (into / name).exists()]
+    there = [name for name in there if (into / name).resolve() != given.resolve()]
+    if there and not force:
+        msg = (
+            f"{into} has {', '.join(there)} already; use --force to write over, or "
+            "give another folder."
+        )
+        raise SuiteError(msg)
+    with writing(into, "give another with --into"):
+        into.mkdir(parents=True, exist_ok=True)
+        beside = Path(tempfile.mkdtemp(dir=into, prefix=".parity-init-"))
+    try:
+        if captured_in(given):
+            parts = parts_in(given, modules)
+            home, where = given, relative(given, into)
+        else:
+            parts = _parts_of_checkpoint(given, beside / "captured", modules)
+            home, where = given, "captured"
+        own = any(part.folder for part in parts)
+        choice = Choice(checkpoint=relative(home, into) if own else "")
+        texts = {
+            "parity.toml": suite_text(parts, choice, where),
+            "tolerances.toml": tolerances_text(parts, choice),
+            "test_parity.py": _TEST,
+        }
+        for name, text in texts.items():
+            (beside / name).write_text(text, encoding="utf-8")
+        with writing(into, "give another with --into"):
+            for path in sorted(beside.iterdir()):
+                if path.is_dir() and (into / path.name).exists():
+                    shutil.rmtree(into / path.name)
+                path.replace(into / path.name)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    load_suite(into / "parity.toml")
+    return [into / name for name in names if (into / name).exists()]
+
+
+def _parts_of_checkpoint(
+    checkpoint: Path, folder: Path, modules: Mapping[str, str]
+) -> list[Part]:
+    """Record a checkpoint's networks into a folder, and return the components."""
+    calls, folders = record_checkpoint(checkpoint)
+    parts: list[Part] = []
+    for name, one in calls.items():
+        forms, _ = forms_of(one.module, one.calls)
+        for at, form in enumerate(forms):
+            own = name if not at else f"{name}_{at + 1}"
+            write_captured(folder / own, form.captured, form.tensors)
+            part = Part(
+                name=own,
+                module=modules.get(name) or name_of(one.module),
+                form=form,
+                folder=folders[name] or ".",
+                rounded=rounded_in(one.module),
+            )
+            parts.append(part)
+    return parts
 
 
 def captured_in(folder: Path) -> list[Path]:

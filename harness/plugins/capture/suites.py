@@ -121,8 +121,10 @@ def write_suite(folder: Path, parts: Sequence[Part], choice: Choice) -> Path:
     return suite
 
 
-def suite_text(parts: Sequence[Part], choice: Choice) -> str:
-    """Return the text of parity.toml."""
+def suite_text(
+    parts: Sequence[Part], choice: Choice, captured: str = "captured"
+) -> str:
+    """Return the text of parity.toml; `captured` is the folder of the calls."""
     export = {
         "exporter": choice.exporter,
         "opset": choice.opset,
@@ -161,7 +163,7 @@ def suite_text(parts: Sequence[Part], choice: Choice) -> str:
             f"[component.{_key(part.name)}]",
             f"module = {_toml(part.module)}",
             *([f"folder = {_toml(part.folder)}"] if part.folder else []),
-            f"captured = {_toml(f'captured/{part.name}')}",
+            f"captured = {_toml(f'{captured}/{part.name}')}",
             "",
         ]
         for sizes in part.form.captured.sizes:
