@@ -18,8 +18,8 @@ from harness.core.errors import SpecError
 DTYPES = ("float32", "float16", "float64", "int32", "int64", "bool")
 """Dtypes of inputs and outputs, as NumPy names them."""
 
-EXPORTERS = ("dynamo", "torchscript")
-"""PyTorch's two ONNX exporters."""
+EXPORTERS = ("dynamo", "torchscript", "transformers")
+"""PyTorch's two ONNX exporters, and dynamo with the patches of transformers."""
 
 ONNX = "onnx"
 """The format name of exported graphs."""
@@ -304,13 +304,13 @@ class ExportSettings:
     `harness.suite.schema.ExportTable` describes the settings.
 
     Attributes:
-        dynamic: Symbols of the axes that stay open in the graph. Every other size is
-            fixed in the graph, so each of its values needs an artifact of its own.
+        dynamic: Symbols of open axes; other sizes need an artifact for each value.
 
     """
 
     exporter: str = "dynamo"
     opset: int = 18
+    optimize: bool = True
     dynamic: tuple[str, ...] = ("batch",)
     external_data: bool = False
     attention: str = ""

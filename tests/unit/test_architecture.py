@@ -81,7 +81,10 @@ HOMES = {
     "plotly": ("plugins.page.*", "plugins.bench.section", "plugins.plan.page"),
     "flip_evaluator": ("measure.pictures",),
     "diffusers": ("recipes.*", "plugins.pipelines.drawing.*", "plugins.lora.*"),
-    "transformers": ("recipes.*", "plugins.pipelines.drawing.metrics"),
+    "transformers": (
+        *("recipes.*", "plugins.pipelines.drawing.metrics"),
+        "runtimes.pytorch.transformers_patches",
+    ),
 }
 
 # Here a framework is imported only inside the function that needs it: reading a suite,
