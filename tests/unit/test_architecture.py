@@ -66,6 +66,7 @@ HOMES = {
         *("plugins.explain.cut", "plugins.explain.redraw", "plugins.explain.evaluated"),
         *("plugins.patterns.mended", "plugins.patterns.operands"),
         *("plugins.weights.check", "plugins.weights.attribute*"),
+        "plugins.weights.removed",
     ),
     "onnx_ir": (
         "runtimes.pytorch.*",
