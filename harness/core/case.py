@@ -17,8 +17,8 @@ from harness.core.errors import SpecError
 DTYPES = ("float32", "float16", "float64", "int32", "int64", "bool")
 """Dtypes of inputs and outputs, as NumPy names them."""
 
-EXPORTERS = ("dynamo", "torchscript")
-"""PyTorch's two ONNX exporters."""
+EXPORTERS = ("dynamo", "torchscript", "transformers")
+"""PyTorch's two ONNX exporters, and dynamo with the patches of transformers."""
 
 ONNX = "onnx"
 """The format name of exported graphs."""
@@ -326,6 +326,7 @@ class ExportSettings:
 
     exporter: str = "dynamo"
     opset: int = 18
+    optimize: bool = True
     dynamic: tuple[str, ...] = ("batch",)
     external_data: bool = False
     attention: str = ""

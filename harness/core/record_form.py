@@ -181,6 +181,15 @@ class Attribute(TypedDict):
     words: Text
 
 
+class Removed(TypedDict):
+    """An operator of the program that a graph lacks, and one that reads past it."""
+
+    probe: Name
+    module: Name
+    words: Text
+    reader: Name
+
+
 class Graph(TypedDict):
     """The weights and attributes of a graph that are not PyTorch's."""
 
@@ -195,6 +204,7 @@ class Graph(TypedDict):
     weights: list[Weight]
     attributes: list[Attribute]
     dropped: NotRequired[list[Name]]
+    removed: NotRequired[list[Removed]]
     lora: NotRequired[Text]
 
 

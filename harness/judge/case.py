@@ -406,7 +406,8 @@ def _found(
     if not rows:
         return _without_rows(record, what)
     if failing := [judged for judged in rows if not judged.verdict.passed]:
-        loudest = max(failing, key=lambda judged: judged.verdict.usage)
+        blamed = [judged for judged in failing if not judged.other] or failing
+        loudest = max(blamed, key=lambda judged: judged.verdict.usage)
         return loudest.verdict.outcome, (
             f"{len(failing):,} of {count(len(rows), 'value')} out of tolerance; worst "
             f"{_name(loudest.row)}: {loudest.verdict.reason}"

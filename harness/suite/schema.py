@@ -18,6 +18,7 @@ from harness.core.toml_schema import (
     WORDS,
     Count,
     Keys,
+    TableError,
     Word,
     one_of,
     sentence,
@@ -81,8 +82,11 @@ class ExportTable(Keys, frozen=True, kw_only=True):
     """Settings of the export from PyTorch to ONNX.
 
     Attributes:
-        exporter: The exporter of PyTorch that is used.
+        exporter: The exporter of PyTorch that is used: ``dynamo``, ``torchscript``, or
+            dynamo with the patches of ``transformers``.
         opset: ONNX operator set.
+        optimize: Whether the exporter's own optimiser rewrites the graph. torchscript
+            has no such optimiser.
         dynamic_axes: Sizes that are left open in the graph; the others are fixed.
         external_data: Whether weights are in a separate file, also below 2 GB.
         attention: Attention implementation of the exported copy; the default is the
@@ -97,11 +101,21 @@ class ExportTable(Keys, frozen=True, kw_only=True):
 
     exporter: Annotated[str, one_of(EXPORTERS)] | None = None
     opset: Opset | None = None
+    optimize: bool | None = None
     dynamic_axes: Annotated[tuple[str, ...], DISTINCT] | None = None
     external_data: bool | None = None
     attention: Annotated[str, one_of(ATTENTIONS)] | None = None
     keep_paths: bool | None = None
     patch: Word | None = None
+
+    def __post_init__(self) -> None:
+        if self.exporter == "optimum":
+            text = (
+                "optimum writes files of its own: export with it, and give "
+                '`onnx = "…"` under [component.NAME].'
+            )
+            raise TableError(text, "exporter")
+        super().__post_init__()
 
 
 class ShapesTable(Keys, frozen=True, kw_only=True, forbid_unknown_fields=False):

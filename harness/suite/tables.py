@@ -174,7 +174,16 @@ def read_export(
     dynamic = tuple(axis for axis in axes if axis in symbols)
     # The default opset depends on the exporter: dynamo writes no opset as old as 14.
     usual = base if table.exporter in {None, base.exporter} else ExportSettings()
-    return replace(base, **{"opset": usual.opset, "dynamic": dynamic, **stated})
+    made = replace(base, **{"opset": usual.opset, "dynamic": dynamic, **stated})
+    if made.exporter != "torchscript" or made.optimize:
+        return made
+    if table.optimize is False:
+        text = (
+            "torchscript has no optimiser of its own: take `optimize` out, or choose "
+            'exporter = "dynamo".'
+        )
+        raise table.error(text, "optimize")
+    return replace(made, optimize=True)
 
 
 def symbols_of(*components: Component) -> tuple[str, ...]:

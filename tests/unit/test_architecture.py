@@ -67,6 +67,7 @@ HOMES = {
         *("plugins.explain.cut", "plugins.explain.redraw", "plugins.explain.evaluated"),
         *("plugins.patterns.mended", "plugins.patterns.operands"),
         *("plugins.weights.check", "plugins.weights.attribute*"),
+        "plugins.weights.removed",
     ),
     "onnx_ir": (
         "runtimes.pytorch.*",
@@ -81,8 +82,15 @@ HOMES = {
     "jinja2": ("plugins.page.*", "plugins.start.init.render"),
     "plotly": ("plugins.page.*", "plugins.bench.section", "plugins.plan.page"),
     "flip_evaluator": ("measure.pictures",),
-    "diffusers": ("recipes.*", "plugins.pipelines.drawing.*", "plugins.lora.*"),
-    "transformers": ("recipes.*", "plugins.pipelines.drawing.metrics"),
+    "diffusers": (
+        *("recipes.*", "plugins.pipelines.drawing.*", "plugins.lora.*"),
+        "plugins.capture.checkpoints",
+    ),
+    "transformers": (
+        *("recipes.*", "plugins.pipelines.drawing.metrics"),
+        "plugins.capture.checkpoints",
+        "runtimes.pytorch.transformers_patches",
+    ),
 }
 
 # Here a framework is imported only inside the function that needs it: reading a suite,

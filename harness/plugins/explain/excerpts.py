@@ -232,9 +232,12 @@ def _decibels(error: float) -> str:
 def error_in_floors(row: Row) -> float:
     """Return an error in noise floors, or in roundoff of float32 where there are none.
 
-    A file that is its own reference has no floors, and neither have whole numbers.
+    A file that is its own reference has no floors, and neither have whole numbers. It
+    is infinite where values are not finite, for numbers measure only the others.
     """
     found = row.comparison
+    if found.nonfinite_mismatched:
+        return math.inf
     if found.floor_multiple is not None:
         return found.floor_multiple
     return ratio(found.rms, UNIT_ROUNDOFF * found.expected_rms, both_zero=0.0)

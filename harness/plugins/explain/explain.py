@@ -321,7 +321,7 @@ class _Trials:
         if record.failure is not None or not errors:
             return ""
         error, was = max(errors), self.before.output_floors
-        if not _ALIKE * error <= was:
+        if error == math.inf or not _ALIKE * error <= was:
             return ""
         now, before = (error_words(one, self.case) for one in (error, was))
         return (
@@ -423,6 +423,8 @@ def agree(verdicts: Iterable[CaseVerdict]) -> bool:
 
 def moved(floors: float, was: float) -> bool:
     """Whether an error changed; an error that is no longer measured has changed."""
+    if math.inf in {floors, was}:
+        return floors != was
     return not abs(floors - was) <= MOVED * abs(was)
 
 

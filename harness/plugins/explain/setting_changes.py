@@ -225,6 +225,10 @@ def _without_own_flags(case: Case) -> Iterator[SettingChange]:
 
 def _export_changes(case: Case) -> Iterator[SettingChange]:
     export = case.export
+    dynamo = export.exporter != "torchscript"
+    if dynamo and export.optimize:
+        cause = "what the optimiser of the exporter changes"
+        yield _change(EXPORT, "optimize = false", cause, optimize=False)
     for exporter in EXPORTERS:
         if exporter != export.exporter:
             yield _change(
@@ -234,7 +238,7 @@ def _export_changes(case: Case) -> Iterator[SettingChange]:
                 exporter=exporter,
                 opset=17 if exporter == "torchscript" else 18,
             )
-    if export.exporter == "dynamo":
+    if dynamo:
         later, cause = export.opset + 2, f"operators of opset {export.opset}"
         yield _change(EXPORT, f"opset = {later}", cause, opset=later)
     if any(spec.draw == "tokens" for spec in case.component.inputs):

@@ -17,6 +17,7 @@ import onnx
 
 from harness.core.probes import Probe
 from harness.plugins.weights.attribute_rules import EPSILON, PADDED, RULES, ProbeNodes
+from harness.plugins.weights.removed import removed_operators
 from harness.runtimes.graph.onnx_graph import (
     makers_of,
     nodes_of,
@@ -48,11 +49,17 @@ def differences(probes: Sequence[Probe], file: Path, graph: Path) -> dict[str, s
 
 
 def differing_attributes(probes: Sequence[Probe], path: Path) -> dict[str, str]:
-    """Return a message about each probe whose nodes have other attributes."""
+    """Return a message about each probe whose nodes have other attributes.
+
+    What an exporter left out in front of it is an attribute that differs too.
+    """
     model = onnx.load(path, load_external_data=False)
     found: dict[str, list[str]] = {}
     for told in attributes_told(probes, model):
         found.setdefault(told.probe.name, []).append(told.words)
+    for one in removed_operators(probes, model.graph):
+        words = f"the exporter left out {one.words} in front of it"
+        found.setdefault(one.reader.name, []).append(words)
     return {name: "; ".join(words) for name, words in found.items()}
 
 

@@ -39,6 +39,7 @@ from harness.plugins.weights.kinds import (
     difference,
 )
 from harness.plugins.weights.module_settings import with_settings
+from harness.plugins.weights.removed import removed_operators
 from harness.runtimes.graph.onnx_graph import makers_of, nodes_between, tensors_of
 from harness.runtimes.pytorch.program import (
     WRAPPER,
@@ -188,7 +189,8 @@ def check_graph(
         tensors that the file stores in it; ``weights``: the weights that differ;
         ``differing``: their number; ``kinds``: kind of difference to its number;
         ``attributes``: the attributes that differ; ``dropped``: the modules that the
-        graph lacks; ``lora``: how all weights that differ are those of a LoRA.
+        graph lacks; ``removed``: the operators that it lacks and that others read past;
+        ``lora``: how all weights that differ are those of a LoRA.
 
     """
     model = onnx.load(path, load_external_data=False)
@@ -229,6 +231,15 @@ def check_graph(
         "kinds": dict(Counter(one.found.kind for one in differing)),
         "weights": [one.to_json() for one in differing[:NAMED]],
         "attributes": _attributes(module, probes, model),
+        "removed": [
+            {
+                "probe": one.probe.name,
+                "module": one.probe.module,
+                "words": one.words,
+                "reader": one.reader.name,
+            }
+            for one in removed_operators(probes, graph)
+        ],
     }
 
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from harness.core.outcome import CheckFinding, Outcome
+from harness.core.outcome import CheckFinding, Outcome, Precedence
 from harness.core.record import OUTPUTS, CaseRecord
 from harness.core.text import count, few, operator
+from harness.measure.patterns import beyond_noise
 
 _NEVER_ALGEBRA = ("float16", "bfloat16", "bits", "channel", "few", "other")
 """Kinds of difference of a matrix that no rewrite makes."""
@@ -78,13 +79,35 @@ def graph_finding(
         if words:
             outcome = Outcome.WEIGHTS if weights or lost else Outcome.ATTRIBUTES
             return CheckFinding(outcome, "; ".join(words))
+        if failing and (blamed := [*_blamed(record, graph)]):
+            text = f"the exporter left out {few(blamed)}: try optimize = false"
+            return CheckFinding(Outcome.ATTRIBUTES, text, Precedence.AFTER)
     return None
+
+
+def _blamed(record: CaseRecord, graph: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the operators that a graph lacks, if what reads past them is off.
+
+    Where such an operator changes nothing of the recorded values, its reader agrees.
+    """
+    off = {row.probe for row in record.rows if beyond_noise(row.comparison)}
+    if not record.foreign:  # a tool that rewrites a file moves arithmetic
+        for one in graph.get("removed", ()):
+            if one["reader"] in off:
+                yield _removed(one)
+
+
+def _removed(one: Mapping[str, str]) -> str:
+    return f"{one['words']} at {one['module'] or one['probe']}"
 
 
 def graph_notes(record: CaseRecord) -> Iterator[str]:
     """Yield messages about a case's weights that were not compared."""
     for graph in record.graphs:
         absent, stored = len(graph["elsewhere"]), graph["stored"]
+        if removed := graph.get("removed", ()):
+            named = few(list(dict.fromkeys(map(_removed, removed))))
+            yield f"the graph lacks what the exporter took for nothing: {named}"
         if stored:
             kinds = few([f"{number:,} in {kind}" for kind, number in stored.items()])
             yield f"the graph keeps tensors in fewer bits by its own word: {kinds}"

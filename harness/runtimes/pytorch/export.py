@@ -68,7 +68,8 @@ def export_onnx(
     component, settings = network.component, network.settings
     size = sum(p.numel() * p.element_size() for p in network.copy.parameters())
     external = settings.external_data or size > PROTO_LIMIT_BYTES
-    export = _by_dynamo if settings.exporter == "dynamo" else _by_torchscript
+    traced = settings.exporter == "torchscript"
+    export = _by_torchscript if traced else _by_dynamo
     with quiet():
         try:
             exported = export(network, folder, external=external)

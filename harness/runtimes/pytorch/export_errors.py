@@ -13,7 +13,12 @@ from harness.core.errors import StageError, first_line
 from harness.core.outcome import Outcome
 from harness.recipes.adapters import HOW_TO_MERGE, adapter_of
 
-_OPSETS = {"dynamo": "18 to 25, and often 15 to 17", "torchscript": "14 to 23"}
+_OF_DYNAMO = "18 to 25, and often 15 to 17"
+_OPSETS = {
+    "dynamo": _OF_DYNAMO,
+    "torchscript": "14 to 23",
+    "transformers": _OF_DYNAMO,
+}
 """Measured with torch 2.13 and onnxscript 0.7; other versions may differ."""
 
 _MISSING_OPS = (

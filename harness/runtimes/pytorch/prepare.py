@@ -269,7 +269,7 @@ class Work(Stages):
         if graph is not None and not self.component.foreign:
             probes = tuple(load_probes(graph.file(PROBES)))
             network = self.network(group)
-            if self.settings.exporter == "dynamo":
+            if self.settings.exporter != "torchscript":
                 self.say("translating", "PyTorch's program")
             # The error may be of any kind; a further export says what is wrong.
             with suppress(Exception):

@@ -47,6 +47,12 @@ _IDENTITIES = frozenset(
 )
 _CASTS = frozenset({"_to_copy", "to", "type_as", "convert_element_type"})
 _LOOKS_UP = frozenset({"embedding", "gather", "index", "index_select"})
+_UNFILLED = frozenset(
+    {"empty", "empty_like", "empty_permuted", "empty_strided"}
+    | {"new_empty", "new_empty_strided"}
+)
+"""Operators whose numbers are whatever the memory held; the program has zeros, as the
+exported graph has."""
 _NEUTRAL = {"div": 1, "mul": 1, "add": 0, "sub": 0}
 """Operator to the second operand with which it changes nothing."""
 
@@ -166,6 +172,8 @@ def _kind(node: fx.Node, *, twin: fx.Node, depends: bool) -> ValueKind:
         moved = isinstance(owner, fx.Node) and _operator_name(owner) in _MOVES
         return ValueKind.MOVE if moved else ValueKind.COMPUTE
     name = _operator_name(node)
+    if name in _UNFILLED:
+        return ValueKind.CONSTANT
     if name in _MOVES or _only_permutes(node, name):
         return ValueKind.MOVE
     if name in _IDENTITIES or _changes_nothing(node, name):
@@ -378,8 +386,11 @@ class _Streaming(fx.Interpreter):
 
     def run_node(self, n: fx.Node) -> Any:  # as above
         value = super().run_node(n)
-        is_tensor = isinstance(value, torch.Tensor)
-        return self.hand_over(n.name, value) if is_tensor else value
+        if not isinstance(value, torch.Tensor):
+            return value
+        if _operator_name(n) in _UNFILLED:
+            value = torch.zeros_like(value)
+        return self.hand_over(n.name, value)
 
 
 def widened(value: object) -> object:

@@ -23,6 +23,7 @@ from harness.engine.store import Store
 from harness.engine.tasks import PROGRAM
 from harness.runtimes.pytorch.program import Program, program_of_export
 from harness.runtimes.pytorch.reference import check_count, refuse_changed_input
+from harness.runtimes.pytorch.transformers_patches import export_patched
 
 if TYPE_CHECKING:
     import onnx_ir
@@ -144,18 +145,23 @@ def translate(network: TracedNetwork) -> ONNXProgram:
             recipe's.
 
     """
-    component = network.component
+    component, shapes = network.component, _dynamic_shapes(network)
+    export = partial(
+        torch.onnx.export,
+        args=network.example,
+        dynamo=True,
+        opset_version=network.settings.opset,
+        input_names=[spec.name for spec in component.inputs],
+        output_names=[spec.name for spec in component.outputs],
+        dynamic_shapes=shapes,
+        optimize=network.settings.optimize,
+        verbose=False,
+    )
     with _rarely_collected(), _pairs_sought_at_slices():
-        translated = torch.onnx.export(
-            network.copy,
-            network.example,
-            dynamo=True,
-            opset_version=network.settings.opset,
-            input_names=[spec.name for spec in component.inputs],
-            output_names=[spec.name for spec in component.outputs],
-            dynamic_shapes=_dynamic_shapes(network),
-            verbose=False,
-        )
+        if network.settings.exporter == "transformers":
+            translated = export_patched(network, export, shapes)
+        else:
+            translated = export(network.copy)
     if translated is None:  # only dynamo=False returns None
         raise TypeError
     _check_signature(translated, component)

@@ -149,6 +149,16 @@ def test_a_reference_without_a_finite_output_is_not_said_to_ignore_an_input():
     assert "x" not in effects_at(run, TWO, SIZES)
 
 
+def test_an_input_that_an_infinite_output_may_hide_is_not_said_to_be_ignored():
+    def run(feeds):
+        hidden = np.where(np.arange(4) < 2, np.inf, feeds["x"])
+        return {"out": hidden + np.where(hidden > 9, feeds["y"], 0)}
+
+    effects = effects_at(run, TWO, SIZES)
+    assert effects["x"] > 0
+    assert "y" not in effects
+
+
 def test_two_inputs_that_are_exchanged_in_the_file_are_found(tmp_path, asked):
     (pair,) = looked_at(graph(tmp_path / "m.onnx", SWAPPED), asked)["exchanged"]
 

@@ -103,6 +103,21 @@ def test_a_value_of_another_shape_may_be_another_value(judged, reader, made, out
         assert verdict.first.row.probe == "b"
 
 
+def test_another_value_is_not_the_loudest_beside_one_that_is_wrong(judged):
+    rows = (
+        row("a", 1, position=0),
+        other("b", FLAT, parents=("a",), position=1),
+        row("c", 1, parents=("b",), position=2),
+        row("d", 90, parents=("c",), position=3),
+        output(90),
+    )
+    counts = {"unseen": {}, "kinds": {}}
+    verdict = judged(*rows, foreign=None, coverage=COVERAGE | counts)
+
+    assert verdict.outcome is Outcome.EXCEEDS
+    assert verdict.first.row.probe == "d"
+
+
 @pytest.mark.parametrize(
     ("why", "rows"),
     [

@@ -63,6 +63,7 @@ def test_a_file_as_it_is_is_there_and_is_not_made(table, message, load):
         'dynamic_axes = ["batch"]',
         "external_data = true",
         "keep_paths = true",
+        "optimize = false",
     ],
 )
 def test_a_finished_file_takes_no_setting_of_an_export(setting, load):

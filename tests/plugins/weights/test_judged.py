@@ -9,6 +9,7 @@ from harness.core.outcome import Outcome
 from harness.core.record import LAYERS, OUTPUTS
 from harness.judge.case import judge_case
 from harness.judge.known_gaps import Gap
+from harness.plugins.weights.judged import graph_notes
 from tests.unit.reports import chain, output, policy_of, record
 
 TOLERANCES = """
@@ -69,6 +70,38 @@ def test_an_attribute_fails_unless_rewritten(judged, attribute, floors, about, o
     assert judged(made, LAYERS).found is Outcome.WITHIN
     if outcome is Outcome.ATTRIBUTES:
         assert verdict.reason.startswith(f"{attribute['words']}, at net.norm")
+
+
+REMOVED = {
+    "probe": "add",
+    "module": "net.attn",
+    "words": "add (other = 1e-15)",
+    "reader": "v1",
+}
+
+
+@pytest.mark.parametrize(
+    ("reader", "about", "named"),
+    [
+        pytest.param(9_000, {}, True, id="what-reads-past-it-is-off"),
+        pytest.param(1, {}, False, id="it-changes-nothing-of-these-values"),
+        pytest.param(9_000, {"foreign": TAKEN}, False, id="a-tool-moves-arithmetic"),
+    ],
+)
+def test_what_the_exporter_left_out_is_named_if_it_matters(
+    judged, reader, about, named
+):
+    graphs = ({**GRAPH, "attributes": [], "removed": [REMOVED]},)
+    made = record(*chain(1, reader), output(99), graphs=graphs, **about)
+    verdict = judged(made, OUTPUTS)
+
+    assert verdict.found is Outcome.EXCEEDS
+    told = "the exporter left out add (other = 1e-15) at net.attn: try optimize = false"
+    assert (told in verdict.reason) == named
+    assert verdict.first is not None
+    agrees = replace(made, rows=(*chain(1, 1), output(1)))
+    assert judged(agrees, OUTPUTS).found is Outcome.WITHIN
+    assert any("net.attn" in note for note in graph_notes(agrees))
 
 
 def test_fewer_bits_and_no_rewrite_are_blamed_for_outputs_that_fail(judged):

@@ -44,7 +44,7 @@ FOREIGN = [(path.replace("component", "foreign"), value) for path, value in COMP
 FOREIGN += [("foreign.foreign.names", (("sample", "x"),))]
 EXPORT = [
     *each("settings", exporter="torchscript", opset=20, dynamic=(), keep_paths=True),
-    *each("settings", external_data=True, attention="eager"),
+    *each("settings", external_data=True, attention="eager", optimize=False),
 ]
 DEVICE = [
     *each("device", device="cuda", threads=1, precision="low", tf32=True),

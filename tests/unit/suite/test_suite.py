@@ -164,6 +164,38 @@ shapes = [{ batch = 3 }]
     assert case(suite, "unet/mnn/fp32").export.exporter == "dynamo"
 
 
+def test_an_exporter_of_a_component_may_have_no_optimiser(load):
+    text = changed("opset = 18\n", "opset = 18\noptimize = false\n")
+    text = text.replace(
+        "[limits]", '[component.unet]\nexporter = "torchscript"\n[limits]'
+    )
+    suite = load(text)
+
+    assert not case(suite, "text_encoder/mnn/fp32").export.optimize
+    assert case(suite, "unet/mnn/fp32").export.optimize, "torchscript has none"
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        pytest.param(
+            'exporter = "optimum"',
+            r"parity.toml:\d+: optimum writes files of its own: .*`onnx = ",
+            id="optimum",
+        ),
+        pytest.param(
+            'exporter = "torchscript"\noptimize = false',
+            r"parity.toml:\d+: torchscript has no optimiser of its own",
+            id="torchscript",
+        ),
+    ],
+)
+def test_an_exporter_that_cannot_do_it_is_refused_in_a_sentence(load, setting, message):
+    table = "[component.text_encoder]\n"
+    with pytest.raises(SuiteError, match=message):
+        load(changed(table, f"{table}{setting}\n"))
+
+
 def test_a_variant_of_ones_own_runs_because_it_is_written(load):
     text = '[variant.mnn.int4-hqq]\nfrom = "int4-weights"\nflags = ["--hqq"]\n'
     variant = case(load(SUITE + text), "unet/mnn/int4-hqq").variant

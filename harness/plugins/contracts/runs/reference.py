@@ -8,6 +8,8 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import TypeGuard
 
+import numpy as np
+
 from harness.core.case import Component, Sample
 from harness.core.contract import is_batch
 from harness.core.errors import StageError
@@ -106,7 +108,9 @@ def _asked(
                 break
     asked = Asked(base=base, changed=changed, outputs=outputs)
     # Inputs that were not tried are left out, and those that gave no finite number.
-    return asked, {n: v for n, v in found.items() if v == 0.0 or _moves(v)}
+    # What is not finite may hide that an input matters.
+    shown = all(np.isfinite(one).all() for one in outputs.values())
+    return asked, {n: v for n, v in found.items() if _moves(v) or (shown and v == 0.0)}
 
 
 def _moves(effect: float | None) -> TypeGuard[float]:

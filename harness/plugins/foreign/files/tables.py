@@ -179,7 +179,7 @@ def _refuse_export(
     """
     if model is None:
         return
-    keys = ["exporter", "external_data", "keep_paths"]
+    keys = ["exporter", "optimize", "external_data", "keep_paths"]
     if model.onnx:
         keys += ["opset", "dynamic_axes"]
     if not has_source:

@@ -126,6 +126,18 @@ def test_a_boolean_output_may_be_numbers_of_0_and_1(reading, tmp_path):
     assert (row.comparison.actual_dtype, row.comparison.max_abs) == ("bool", 0.0)
 
 
+def test_equal_infinite_outputs_are_no_stale_buffer(reading, tmp_path):
+    writer = TraceWriter(tmp_path)
+    writer.add(OUTPUT + "out", TOKENS)
+    writer.close({OUTPUT + "out": 1e-3})
+    for held, stale in ((np.inf, False), (2.0, True)):
+        made = {"out": np.full_like(TOKENS, held)}
+        (row,) = candidate.output_rows(
+            reading.sample, made, open_trace(tmp_path), [made]
+        )
+        assert (row.looks == candidate.STALE) == stale
+
+
 def test_an_output_has_one_position_in_all_samples(reading, tmp_path):
     """The value with the earliest position in any sample is said to diverge first."""
     positions = []

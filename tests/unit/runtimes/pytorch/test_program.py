@@ -454,3 +454,21 @@ def test_whole_numbers_among_constant_arguments_stay_whole(tmp_path, image):
     (dim,) = [one["dim"] for one in told if "dim" in one]
     assert dim == -1
     assert isinstance(dim, int)
+
+
+def test_memory_that_nobody_filled_is_zero_in_the_program(tmp_path):
+    class Filled(nn.Module):
+        def forward(self, x):
+            held = torch.empty_like(x)
+            held[:, ::2] = x[:, ::2] * 2
+            return held[:, ::2] * 3
+
+    rows = nets.component("rows", {"x": ("batch", 8)})
+    exported = nets.export(Filled().eval(), rows, tmp_path)
+    seen: dict[str, torch.Tensor] = {}
+    dirty = torch.full((2, 8), torch.nan)
+    del dirty
+    exported.program.run((torch.ones(2, 8),), seen.__setitem__)
+
+    assert not seen["empty_like"].any()
+    assert seen["slice_scatter"].tolist() == [[2, 0] * 4] * 2
