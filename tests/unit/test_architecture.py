@@ -43,6 +43,7 @@ HOMES = {
         ),
         *("plugins.plan.search", "plugins.foreign.files.onnx_reference"),
         *("plugins.card.*", "plugins.elsewhere.*"),  # a card and a trace have arrays
+        "plugins.capture.checkpoints",
         "strategies",
     ),
     "hypothesis": ("strategies",),
