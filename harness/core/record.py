@@ -179,6 +179,8 @@ class CaseRecord:
             PyTorch's, and whether the deployed file keeps the graph's weights.
         rewrite_max_abs: Largest difference, over all samples, between the module's
             outputs and those of the program made from its exportable copy.
+        patch: Name of the patch of the exported copy, and by how many noise floors it
+            moves an output at most (``name``, ``floors``); None without a patch.
         pipeline: Facts of an end-to-end case only: the file of each role, the growth of
             errors, the effect of guidance on them, and the roles that cause them.
         foreign: Facts of a foreign model only: how its values were matched with
@@ -217,6 +219,7 @@ class CaseRecord:
     contract: tuple[Mapping[str, Any], ...] = ()
     graphs: tuple[Mapping[str, Any], ...] = ()
     rewrite_max_abs: float | None = None
+    patch: Mapping[str, Any] | None = None
     pipeline: Mapping[str, Any] | None = None
     foreign: Mapping[str, Any] | None = None
     stand_ins: tuple[str, ...] = ()

@@ -392,6 +392,19 @@ class TriedInput(Struct, frozen=True, kw_only=True):
     usage: Number | None = None
 
 
+class PatchForm(Struct, forbid_unknown_fields=True):
+    """The patch of the exported copy.
+
+    Attributes:
+        name: Where the function is.
+        floors: Largest difference that it makes to an output, in noise floors.
+
+    """
+
+    name: Name
+    floors: Number
+
+
 class _Case(Struct, forbid_unknown_fields=True, kw_only=True):
     """The fields that a record of a run and one of a baseline share."""
 
@@ -411,6 +424,7 @@ class _Case(Struct, forbid_unknown_fields=True, kw_only=True):
     contract: tuple[Contract, ...]
     graphs: tuple[Graph, ...]
     rewrite_max_abs: Number | None
+    patch: PatchForm | None = None
     pipeline: PipelineForm | None
     foreign: Foreign | None = None
     artifacts: dict[Name, Artifact] | None = None

@@ -208,6 +208,10 @@ class Engine(AbstractContextManager["Engine"]):
         graph, file = found[0]
         made = {"onnx": graph.summary, case.backend: file.artifact.summary}
         rewrite = max([0.0, *rewrites])
+        if name := case.export.patch:
+            patched = (reading.reference.meta["patch_floors"] for reading in readings)
+            floors = max(float(cast("float", one)) for one in patched)
+            fields["patch"] = {"name": name, "floors": floors}
         return {
             **fields,
             "rewrite_max_abs": rewrite,

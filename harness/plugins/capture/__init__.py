@@ -6,8 +6,12 @@ live          how a module reaches a worker process: a pickle in this user's own
 suites        the suite of recorded calls, as text
 check         `harness.check` and its verdict
 command       `parity capture`
+patches       what the summary and the page say of a patch
 """
 
 from harness.core.plugins import Plugin
 
-PLUGIN = Plugin(commands=("harness.plugins.capture.command:capture",))
+PLUGIN = Plugin(
+    commands=("harness.plugins.capture.command:capture",),
+    remarks=("harness.plugins.capture.patches:remarks",),
+)

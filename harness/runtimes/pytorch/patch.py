@@ -58,33 +58,34 @@ def patched(
         raise
     except Exception as error:  # noqa: BLE001  # somebody's own code
         _refuse(
-            f"{component.name}: the patch {name} failed: {type(error).__name__}: "
-            f"{first_line(error)}. It is a function that gets the network, and "
-            "changes it or returns another.",
+            f"{component.name}: the patch {_shown(name)} failed: "
+            f"{type(error).__name__}: {first_line(error)}. It is a function that "
+            "gets the network, and changes it or returns another.",
             error,
         )
     if made is not None and made is not network:
         if not isinstance(made, torch.nn.Module):
             _refuse(
-                f"{component.name}: the patch {name} returns a {type(made).__name__}; "
-                "return a torch.nn.Module, or None if it changed the network itself."
+                f"{component.name}: the patch {_shown(name)} returns a "
+                f"{type(made).__name__}; return a torch.nn.Module, or None if it "
+                "changed the network itself."
             )
         if network is copy:
             copy = made
         else:
             setattr(copy, WRAPPER, made)
-    elif list(_state(copy)) == was and _made(copy, inputs) is not None:
-        _refuse(
-            f"{component.name}: the patch {name} changes nothing of the network; take "
-            "it out, or let it change the modules that it is for."
-        )
     _refuse_weights(component, name, module, copy)
+    if made in {None, network} and list(_state(copy)) == was:
+        _refuse(
+            f"{component.name}: the patch {_shown(name)} changes nothing of the "
+            "network; take it out, or let it change the modules that it is for."
+        )
     if before is not None and not _same(before, _made(module, inputs)):
         _refuse(
-            f"{component.name}: the patch {name} changes the reference too, because "
-            "it replaces a function or a class that both use. Replace it on the "
-            "modules of the network that the patch gets, such as `module.forward = "
-            "MethodType(...)` or `module.processor = ...`."
+            f"{component.name}: the patch {_shown(name)} changes the reference too, "
+            "because it replaces a function or a class that both use. Replace it on "
+            "the modules of the network that the patch gets, such as `module.forward "
+            "= MethodType(...)` or `module.processor = ...`."
         )
     return copy.eval().requires_grad_(requires_grad=False)
 
@@ -115,9 +116,9 @@ def judged_patch(
         expected, actual = as_array(one), as_array(two)
         if expected.shape != actual.shape:
             _refuse(
-                f"{component.name}: the patch {patch} changes the shape of output "
-                f"{spec.name!r} from {list(expected.shape)} to {list(actual.shape)}; "
-                "correct the patch."
+                f"{component.name}: the patch {_shown(patch)} changes the shape of "
+                f"output {spec.name!r} from {list(expected.shape)} to "
+                f"{list(actual.shape)}; correct the patch."
             )
         found = compare(expected=expected, actual=actual, floor_rms=floor)
         multiple = found.floor_multiple or 0.0
@@ -126,10 +127,10 @@ def judged_patch(
             and found.max_abs <= _allowed(expected)
         ):
             _refuse(
-                f"{component.name}: the patch {patch} changes output {spec.name!r} by "
-                f"up to {found.max_abs:.3g} ({multiple:.3g} noise floors, and "
-                f"{_MOST.floors:g} are allowed), before any exporter has run; correct "
-                "the patch."
+                f"{component.name}: the patch {_shown(patch)} changes output "
+                f"{spec.name!r} by up to {found.max_abs:.3g} ({multiple:.3g} noise "
+                f"floors, and {_MOST.floors:g} are allowed), before any exporter has "
+                "run; correct the patch."
             )
         most = max(most, multiple)
     return most
@@ -138,6 +139,10 @@ def judged_patch(
 def _allowed(expected: Any) -> float:
     scale = float(abs(expected).max()) if expected.size else 0.0
     return (_MOST.atol or 0.0) + (_MOST.rtol or 0.0) * scale
+
+
+def _shown(name: str) -> str:
+    return "given to harness.check" if name.startswith(LIVE) else name
 
 
 def _resolved(name: str) -> Any:
@@ -198,7 +203,7 @@ def _refuse_weights(
             or not torch.equal(other, weight)
         ):
             _refuse(
-                f"{component.name}: the patch {patch} changes the weight "
+                f"{component.name}: the patch {_shown(patch)} changes the weight "
                 f"{name.removeprefix(WRAPPER + '.')}; a patch changes how the network "
                 "computes, and never what it has learnt."
             )
