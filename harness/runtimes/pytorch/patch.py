@@ -75,17 +75,17 @@ def patched(
         else:
             setattr(copy, WRAPPER, made)
     _refuse_weights(component, name, module, copy)
-    if made in {None, network} and list(_state(copy)) == was:
-        _refuse(
-            f"{component.name}: the patch {_shown(name)} changes nothing of the "
-            "network; take it out, or let it change the modules that it is for."
-        )
     if before is not None and not _same(before, _made(module, inputs)):
         _refuse(
             f"{component.name}: the patch {_shown(name)} changes the reference too, "
             "because it replaces a function or a class that both use. Replace it on "
             "the modules of the network that the patch gets, such as `module.forward "
             "= MethodType(...)` or `module.processor = ...`."
+        )
+    if made in {None, network} and list(_state(copy)) == was:
+        _refuse(
+            f"{component.name}: the patch {_shown(name)} changes nothing of the "
+            "network; take it out, or let it change the modules that it is for."
         )
     return copy.eval().requires_grad_(requires_grad=False)
 
