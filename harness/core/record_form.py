@@ -181,7 +181,7 @@ class Attribute(TypedDict):
     words: Text
 
 
-class Removed(TypedDict):
+class LeftOut(TypedDict):
     """An operator of the program that a graph lacks, and one that reads past it."""
 
     probe: Name
@@ -204,7 +204,7 @@ class Graph(TypedDict):
     weights: list[Weight]
     attributes: list[Attribute]
     dropped: NotRequired[list[Name]]
-    removed: NotRequired[list[Removed]]
+    removed: NotRequired[list[LeftOut]]
     lora: NotRequired[Text]
 
 

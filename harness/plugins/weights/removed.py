@@ -57,7 +57,9 @@ def removed_operators(
     noted = {program_value(node) for node in graph.node}
     if not noted - {""}:  # the graph does not say what its nodes were made for
         return
-    values, makers = value_names(probes), makers_of(graph)
+    makers = makers_of(graph)
+    there = {*makers, *(value.name for value in graph.input)}
+    values = {n: value for n, value in value_names(probes).items() if value in there}
     named = {probe.name: probe for probe in probes}
     gone = {
         probe.name

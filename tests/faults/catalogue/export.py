@@ -11,14 +11,16 @@ from tests.faults.catalogue.graphs import (
     after,
     at,
     constant,
+    left_out,
     nowhere,
     reads,
     replaced,
     set_input,
     set_weight,
+    shown_as,
     together,
 )
-from tests.faults.catalogue.texts import DROPOUT, SAMPLED
+from tests.faults.catalogue.texts import DROPOUT, SAMPLED, TURNED_AND_RESHAPED
 
 
 def _input_renamed(model: onnx.ModelProto) -> None:
@@ -188,6 +190,18 @@ GRAPH = (
         "scalar-folded",
         set_weight("mul_38", lambda _: 0.3),
         *("everything is ", "constant is "),
+    ),
+    _in_text(
+        "value-in-a-wrong-layout",
+        shown_as("linear_5", TURNED_AND_RESHAPED),
+        *("shape [", "its axes are axes 0, 2, 1"),
+        backends=("onnxruntime",),  # MNN makes both operators one
+    ),
+    _in_text(
+        "scale-left-out",
+        left_out("mul_38"),
+        "the exporter left out mul",
+        also=("everything is 4 times",),
     ),
 )
 

@@ -148,6 +148,32 @@ def after(model: onnx.ModelProto, value: str, text: str) -> str:
 
 
 @change
+def shown_as(model: onnx.ModelProto, value: str, text: str) -> str:
+    """Show a value in another form.
+
+    In the text ``right`` becomes ``out``, under the value's name, and ``back`` is read.
+    """
+    for node in model.graph.node:
+        node.input[:] = [
+            f"{value}/back" if name == value else name for name in node.input
+        ]
+    return after(value, text)(model) or value
+
+
+@change
+def left_out(model: onnx.ModelProto, value: str, of: int = 0) -> str:
+    """Take the node that makes a value away; its readers read one of its inputs."""
+    node = maker(model, value)
+    model.graph.node.remove(node)
+    readers = [reader for reader in model.graph.node if value in reader.input]
+    for reader in readers:
+        reader.input[:] = [
+            node.input[of] if name == value else name for name in reader.input
+        ]
+    return readers[0].output[0]
+
+
+@change
 def before(model: onnx.ModelProto, value: str, text: str, index: int = 0) -> str:
     """Change what the node that makes a value reads: ``given`` becomes ``out``."""
     node = maker(model, value)

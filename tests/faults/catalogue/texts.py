@@ -161,3 +161,7 @@ FROM_0_TO_1 = """
     more = Add(given, one)
     out = Mul(more, half)
 """
+
+TURNED = "out = Transpose<perm=[0,2,1]>(right) back = Transpose<perm=[0,2,1]>(out)"
+TURNED_AND_RESHAPED = """out = Transpose<perm=[0,2,1]>(right)
+s = Shape(right) back = Reshape(out, s)"""
