@@ -22,7 +22,8 @@ from typing import Any
 
 import figures
 
-from harness.core.case import Case, sample_groups
+from harness.core.case import Case
+from harness.core.groups import sample_groups
 from harness.core.memory import GIB, Need
 from harness.core.outcome import Outcome
 from harness.engine import tasks

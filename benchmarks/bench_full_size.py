@@ -21,7 +21,8 @@ from typing import Any
 import figures
 from bare import bare_mnn, bare_onnxruntime, bare_pytorch
 
-from harness.core.case import Case, sample_groups
+from harness.core.case import Case
+from harness.core.groups import sample_groups
 from harness.core.record import LAYERS
 from harness.core.runtime import runtime
 from harness.engine import export_files, keys, tasks

@@ -79,7 +79,7 @@ _CHECKED = ("tier", "backend", "require", "jobs", "set", "baseline", "shard")
 """Options whose values can be checked before a suite is known."""
 
 
-def _session(config: pytest.Config) -> ParitySession:
+def session_of(config: pytest.Config) -> ParitySession:
     """Return this process's session; the first call makes it."""
     if _SESSION not in config.stash:
         from harness.commands.pytest_session import ParitySession
@@ -142,7 +142,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     if config.option.collectonly or session.testsfailed:
         return
     if any(item.get_closest_marker("parity") for item in session.items):
-        _session(config).start(session.items)
+        session_of(config).start(session.items)
 
 
 @pytest.fixture
@@ -164,7 +164,7 @@ class ParityCheck:
         nothing about the models.
         """
         __tracebackhide__ = True
-        failure = _session(self._request.config).require(check, self._request.node)
+        failure = session_of(self._request.config).require(check, self._request.node)
         if failure:
             pytest.fail(failure, pytrace=False)
 
@@ -179,7 +179,7 @@ class _Reports:
         """Note the verdict of a parity test, and whether another test failed."""
         told = told_by(report)
         if told:
-            _session(self._config).note(told)
+            session_of(self._config).note(told)
         if report.failed and told.get("parity.outcome", "within") in _PASSED:
             self._config.stash[_FAILED] = True
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from harness.engine.store import local_root
+from harness.core.store_root import local_root
 
 ONLY_BY_NAME = (
     # Full sizes need 24 GiB of memory; the next two want a quiet machine.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from io import TextIOWrapper
 from pathlib import Path
@@ -33,9 +33,9 @@ from harness.core.runtime import runtimes
 from harness.core.settings import Settings
 from harness.core.shown import sentence, shown
 from harness.core.stopping import stopped_by_signals
+from harness.core.store_root import is_url
 from harness.core.text import Line, case_line, one_line, screen, wrapped
 from harness.engine.run import Asked, path_of
-from harness.engine.shared import is_url
 from harness.judge.case import skipped
 from harness.judge.run import pytest_status
 from harness.suite.shards import ShardCases
@@ -64,6 +64,15 @@ class ParitySession:
         self._progress.lasting = isinstance(self._stream, TextIOWrapper)
         self._led = False
         self._session = RunSession(settings_of(config), self._progress.tell)
+
+    @property
+    def running(self) -> RunSession:
+        """The run that a test may add cases to; `count` puts them into its report."""
+        return self._session
+
+    def count(self, asked: Iterable[Asked]) -> None:
+        """Count checks that a test has run by itself."""
+        self._asked |= dict.fromkeys(asked)
 
     def _terminal(self) -> tuple[TextIO, bool]:
         """Return a stream that works while pytest captures output, if there is one."""

@@ -192,7 +192,7 @@ def store_pull(url: str) -> int:
 
 def _url(text: str) -> str:
     from harness.core.errors import StoreError
-    from harness.engine.shared import is_url
+    from harness.core.store_root import is_url
 
     if not is_url(text):
         msg = (

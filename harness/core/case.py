@@ -7,9 +7,8 @@ sessions.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,12 @@ PROFILES = ("realistic", "unit-normal", "low-variance", "large-mean", "boundary"
 GIVEN = "given"
 """The name of a foreign model's variant when the file is used as it is. It is also the
 recipe name of an ONNX file that is its own reference."""
+
+CAPTURED = "captured"
+"""The recipe of a module whose calls were recorded."""
+
+LIVE = "live:"
+"""The beginning of the name of a module, or of a patch, that `harness.check` kept."""
 
 ITSELF = "itself"
 """The alignment of an ONNX file without a PyTorch model: it is its own reference."""
@@ -187,6 +192,10 @@ class Source:
             weights are drawn at random, zero-convolutions included.
         lora: A file of low-rank weights (LoRA) that is merged into networks, or None.
         lora_scale: Factor of the difference that the LoRA adds to the weights.
+        module: Where the module of recorded calls comes from: ``package.module:name``,
+            or `LIVE` and a digest. Then `path` has the calls. Empty for others.
+        weights: The folder with configuration and weights of such a module; None if the
+            name alone makes it.
 
     """
 
@@ -194,6 +203,8 @@ class Source:
     seed: int | None = None
     lora: Path | None = None
     lora_scale: float = 1.0
+    module: str = ""
+    weights: Path | None = None
 
     @property
     def name(self) -> str:
@@ -207,6 +218,8 @@ class Source:
         >>> Source(path=Path()).name
         ''
         """
+        if self.module:
+            return self.module
         *_, hub, snapshots, last = ("", "", "", *self.path.parts)
         name = last
         if snapshots == "snapshots":  # how the cache of a model hub names its folders
@@ -306,6 +319,8 @@ class ExportSettings:
     Attributes:
         dynamic: Symbols of the axes that stay open in the graph. Every other size is
             fixed in the graph, so each of its values needs an artifact of its own.
+        patch: A function that changes the copy of the network which is exported:
+            ``package.module:name``, or `LIVE` and a digest. Empty for none.
 
     """
 
@@ -315,6 +330,20 @@ class ExportSettings:
     external_data: bool = False
     attention: str = ""
     keep_paths: bool = False
+    patch: str = ""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings as a key of the store holds them.
+
+        What was added later is left out where it is not used, as in `Device.settings`.
+        """
+        later = ("patch",)
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if value or name not in later
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -538,63 +567,3 @@ class Case:
     def id(self) -> str:
         """``component/backend/variant``. ``-k`` selects cases by it."""
         return f"{self.component.name}/{self.backend}/{self.how}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
-    """Samples that run on the same exported graph.
-
-    Attributes:
-        shapes: Sizes for tracing. A size that is not open is fixed in the graph.
-        samples: Samples, in file order.
-
-    """
-
-    shapes: tuple[tuple[str, int], ...]
-    samples: tuple[Sample, ...]
-
-
-def sample_groups(case: Case, samples: Sequence[Sample]) -> tuple[Group, ...]:
-    """Group samples by the sizes that the case's exported graph fixes."""
-    groups: dict[tuple[tuple[str, int], ...], list[Sample]] = {}
-    for sample in samples:
-        fixed = (pair for pair in sample.shapes if pair[0] not in case.export.dynamic)
-        groups.setdefault(tuple(fixed), []).append(sample)
-    return tuple(
-        Group(
-            shapes=example_shapes(together[0].shapes, case.export),
-            samples=tuple(together),
-        )
-        for together in groups.values()
-    )
-
-
-def samples_of(cases: Iterable[Case]) -> tuple[Sample, ...]:
-    """Return every sample of the cases once, in order."""
-    return tuple(dict.fromkeys(sample for case in cases for sample in case.samples))
-
-
-def smallest(group: Group) -> tuple[tuple[str, int], ...]:
-    """Return the sizes of a group's smallest sample."""
-    every = (sample.shapes for sample in group.samples)
-    return min(every, key=lambda shapes: (prod(dict(shapes).values()), shapes))
-
-
-def example_shapes(
-    shapes: tuple[tuple[str, int], ...], settings: ExportSettings
-) -> tuple[tuple[str, int], ...]:
-    """Return sizes for tracing a network.
-
-    An open axis must not have size 1, because exporters fix such an axis. It must not
-    have the same size as another open axis, because exporters take both for the same
-    axis.
-    """
-    sizes = dict(shapes)
-    used: set[int] = set()
-    for symbol in sorted(sizes.keys() & set(settings.dynamic)):
-        size = max(2, sizes[symbol])
-        while size in used:
-            size += 8
-        used.add(size)
-        sizes[symbol] = size
-    return tuple(sorted(sizes.items()))

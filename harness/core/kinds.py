@@ -22,6 +22,9 @@ Size = Annotated[float, msgspec.Meta(ge=0.0)]
 Spec = tuple[str, list[Count], str]
 """Name, shape and dtype of an array."""
 
+MODULE: Final = "module"
+"""The kind of a live module that `harness.check` kept, or of a patch: a pickle."""
+
 PROGRAM: Final = "traced-program"
 """The kind of an exporter's translation of a network.
 
@@ -42,6 +45,7 @@ class _Graph(msgspec.Struct, frozen=True):
 class _Reference(msgspec.Struct, frozen=True):
     values: Count
     rewrite_max_abs: Size
+    patch_floors: Size = 0.0
     refused: str = ""
 
 
@@ -133,6 +137,7 @@ _KINDS: Final[Mapping[str, Kind]] = {
     "drawing": Kind(
         files=("reference.npz", "states.msgpack", "pictures.npz"), notes=_Drawing
     ),
+    MODULE: Kind(files=("module.pt",), is_shared=False),
     PROGRAM: Kind(files=("program.pt2",), notes=_Program, is_shared=False),
 }
 

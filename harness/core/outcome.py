@@ -95,6 +95,9 @@ class Outcome(StrEnum):
     FROZEN = "frozen"
     """A size that must stay open is fixed in the deployed file."""
 
+    PATCH = "patch-differs"
+    """The patch of the exported copy changes what it computes, or cannot be applied."""
+
     EXPORT = "export"
     """The export from PyTorch to ONNX failed."""
 

@@ -14,17 +14,12 @@ from typing import Any, cast
 
 from msgspec import msgpack
 
-from harness.core.case import (
-    Case,
-    Component,
-    Group,
-    Sample,
-    sample_groups,
-)
+from harness.core.case import Case, Component, Sample
 from harness.core.comparison import Comparison
 from harness.core.digest import digest_value
 from harness.core.entry import Entry
 from harness.core.errors import ParityError, SpecError, StageError, StoreError
+from harness.core.groups import Group, sample_groups
 from harness.core.memory import Need
 from harness.core.outcome import Outcome
 from harness.core.plugins import declared

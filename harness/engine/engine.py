@@ -15,10 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from harness.core.case import Case, Group, Sample, sample_groups, samples_of
+from harness.core.case import Case, Sample
 from harness.core.end_to_end import EndToEndCase, Tested
 from harness.core.entry import Entry
 from harness.core.errors import ParityError, SpecError, StageError, StoreError
+from harness.core.groups import Group, sample_groups, samples_of
 from harness.core.memory import Need
 from harness.core.outcome import Outcome
 from harness.core.plugins import declared

@@ -22,10 +22,10 @@ from harness.core.entry import Entry
 from harness.core.environment import installed
 from harness.core.permissions import is_private
 from harness.core.runtime import Runtime
+from harness.core.store_root import cache_folder, local_root
 from harness.engine.large_files import on_disk
 from harness.engine.pythons import in_order, is_version
-from harness.engine.store import IN_USE_S, Store, local_root
-from harness.engine.store_folder import cache_folder
+from harness.engine.store import IN_USE_S, Store
 
 FOLDER: Final = "versions"
 

@@ -23,7 +23,7 @@ from harness.core.outcome import Outcome
 from harness.engine.own_code import own_code
 from harness.engine.stage import Stage
 from harness.engine.store import Store
-from harness.recipes import RECIPES
+from harness.recipes import own_modules
 
 if TYPE_CHECKING:
     from harness.engine.worker_pool import WorkerPool
@@ -78,7 +78,7 @@ class Imports:
     def _with_code(
         self, component: Component, need: Callable[[], Need | None]
     ) -> Component:
-        if component.recipe in RECIPES or component.code:
+        if own_modules(component) is None or component.code:
             return component
 
         def find(component: Component) -> Sequence[str]:
@@ -128,7 +128,7 @@ def with_imports(
 
 def _decides(component: Component) -> tuple[object, ...]:
     """Return what decides the list; `component.code` is of the files known so far."""
-    files, _ = own_code(component.recipe)
+    files, _ = own_code(*(own_modules(component) or ()))
     places = [str(path) for path in (*files, component.source.path.absolute())]
     return component, component.code, places
 

@@ -28,7 +28,6 @@ from harness.core.case import (
     Device,
     ExportSettings,
     ForeignModel,
-    Group,
     Sample,
     Source,
     Variant,
@@ -36,6 +35,7 @@ from harness.core.case import (
 from harness.core.digest import digest_file, digest_tree, digest_value
 from harness.core.entry import Entry
 from harness.core.environment import environment, installed
+from harness.core.groups import Group
 from harness.core.onnx_ports import files_beside
 from harness.core.plugins import declared
 from harness.core.rounding import Trials
@@ -43,7 +43,7 @@ from harness.core.runtime import Runtime, formats, onnx_runtime, runtime, runtim
 from harness.core.settings import RUNS
 from harness.engine.deployed import Reading
 from harness.engine.own_code import own_code
-from harness.recipes import RECIPES, weight_folders
+from harness.recipes import RECIPES, module_part, own_modules, weight_folders
 from harness.recipes.adapters import adapter_for
 
 HOME = Path(__file__).parents[1].resolve()
@@ -140,7 +140,10 @@ def _(argument: Entry) -> object:
 
 @part.register
 def _(argument: ExportSettings) -> object:
-    return asdict(argument)
+    settings = argument.settings
+    if argument.patch:
+        settings["patch"] = [argument.patch, _own_code(module_part(argument.patch))]
+    return settings
 
 
 @part.register
@@ -334,7 +337,11 @@ def checkpoint_digest(
         )
         for folder in folders
     ]
+    if source.weights is not None:
+        trees.append(digest_tree(source.weights, suffixes))
     parts: dict[str, object] = {"trees": trees, "seed": source.seed}
+    if source.module:
+        parts["module"] = source.module
     if source.lora is not None:
         files = adapter_for(source).files
         parts["lora"] = [*map(digest_file, files), source.lora_scale]
@@ -433,9 +440,13 @@ def _suffixes(recipe: str) -> tuple[str, ...]:
 @functools.cache
 def _recipe_code(recipe: str) -> dict[str, object]:
     """Return what decides a recipe; the harness's own recipes share one digest."""
-    if recipe in RECIPES:
-        return {"code": code_digest(DRAWN)}
-    files, tops = own_code(recipe)
+    return {"code": code_digest(DRAWN)} if recipe in RECIPES else _own_code(recipe)
+
+
+@functools.cache
+def _own_code(*modules: str) -> dict[str, object]:
+    """Return what decides the user's own modules: their code and its packages."""
+    files, tops = own_code(*filter(None, modules))
     known = packages_distributions() if tops else {}
     names = sorted({name for top in tops for name in known.get(top, ())})
     code = digest_value([digest_file(path) for path in files])
@@ -444,4 +455,7 @@ def _recipe_code(recipe: str) -> dict[str, object]:
 
 def _recipe(component: Component) -> dict[str, object]:
     imported = {"imported": component.code} if component.code else {}
-    return {"name": component.recipe, **_recipe_code(component.recipe), **imported}
+    own = own_modules(component) or ()
+    module = {"module": _own_code(*own)} if component.source.module else {}
+    code = _recipe_code(component.recipe)
+    return {"name": component.recipe, **code, **module, **imported}

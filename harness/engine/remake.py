@@ -14,9 +14,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import cast
 
-from harness.core.case import Case, Group, Sample, sample_groups
+from harness.core.case import Case, Sample
 from harness.core.entry import Entry
 from harness.core.errors import StoreError
+from harness.core.groups import Group, sample_groups
 from harness.core.outcome import Outcome
 from harness.engine import keys, tasks
 from harness.engine.artifacts import Artifacts

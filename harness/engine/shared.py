@@ -27,11 +27,6 @@ on_wait: Callable[[str, str, str], None] = report_progress
 started the run."""
 
 
-def is_url(name: str) -> bool:
-    """Whether a store's name is a URL and no folder: ``s3://bucket/prefix``."""
-    return "://" in name
-
-
 def place_of(url: str) -> str:
     """Return a URL without its user, query and fragment: they may prove who asks.
 

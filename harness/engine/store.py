@@ -52,6 +52,13 @@ from harness.core.errors import StoreError
 from harness.core.kinds import is_shared
 from harness.core.permissions import is_private
 from harness.core.received import DamagedError
+from harness.core.store_root import (
+    SCHEMA,
+    cache_folder,
+    entry_folder,
+    is_url,
+    local_root,
+)
 from harness.engine.large_files import (
     FILES,
     LINKED_BYTES,
@@ -59,15 +66,13 @@ from harness.engine.large_files import (
     link,
     on_disk,
 )
-from harness.engine.shared import NAME, SharedStore, is_url, place_of, shared_store
+from harness.engine.shared import NAME, SharedStore, place_of, shared_store
 from harness.engine.store_folder import (
     DAMAGED,
     FULL,
     MARK,
-    SCHEMA,
     Mark,
     StoreFolder,
-    cache_folder,
     delete,
     free_bytes,
     say_damaged,
@@ -85,25 +90,6 @@ IN_USE_S = 86_400.0
 Readers hold no lock, and a run of full-size suites takes hours."""
 
 Build = Callable[[Path], Mapping[str, object]]
-
-
-def local_root(name: str = "") -> Path:
-    """Return the named folder, or else ``$PARITY_STORE``.
-
-    A folder in the user's cache folder stands for no name, and for a URL.
-
-    Raises:
-        StoreError: The name begins with the home of a user that is not there.
-
-    """
-    name = name or os.environ.get("PARITY_STORE", "")
-    if not name or is_url(name):
-        return cache_folder()
-    try:
-        return Path(name).expanduser()
-    except RuntimeError as error:
-        msg = f"there is no home for the store {name!r}; give another folder."
-        raise StoreError(msg) from error
 
 
 def located(name: str, *, read_only: bool = False) -> Path:
@@ -531,7 +517,7 @@ class Store:
             shutil.rmtree(workplace, ignore_errors=True)
 
     def _place(self, kind: str, digest: str) -> Path:
-        return self.root / f"v{SCHEMA}" / kind / digest[:2] / digest
+        return entry_folder(self.root, kind, digest)
 
     def _folders(self) -> list[Path]:
         """Return the folder of each entry, which has the name of its digest."""

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import platformdirs
 
 from harness import __version__
 from harness.core.errors import StoreError
@@ -36,11 +35,11 @@ from harness.core.permissions import (
 )
 from harness.core.received import DamagedError, decode, read_bytes
 from harness.core.shown import echo
+from harness.core.store_root import SCHEMA, cache_folder
 from harness.core.whole_file import write_whole
 from harness.engine import shared as shared_store
 from harness.engine import worker
 
-SCHEMA: Final = 1
 MARK: Final = "store.json"
 _MARK_BYTES: Final = 1 << 16
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -49,11 +48,6 @@ FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 DAMAGED: Final = "damaged"
 _KEPT: Final = 8
 _KEPT_BYTES: Final = 256 << 20
-
-
-def cache_folder() -> Path:
-    """Return the harness's own folder in the user's cache folder."""
-    return Path(platformdirs.user_cache_dir("parity-harness", appauthor=False))
 
 
 class _Schema(msgspec.Struct, frozen=True):

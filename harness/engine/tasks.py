@@ -15,12 +15,11 @@ from harness.core.case import (
     Component,
     Device,
     ExportSettings,
-    Group,
     Sample,
-    smallest,
 )
 from harness.core.digest import digest_value
 from harness.core.entry import Entry
+from harness.core.groups import Group, smallest
 from harness.core.kinds import PROGRAM as PROGRAM_KIND
 from harness.core.outcome import Outcome
 from harness.engine import keys

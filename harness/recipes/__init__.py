@@ -19,6 +19,9 @@ It may also have some of these:
 ``use(outputs) -> dict[str, ndarray]``
     Returns what people read from the outputs, such as cosines and a ranking. These
     values are judged like outputs. Values that are true or false must be the same.
+``recorded(component, shapes, index) -> dict[str, ndarray] or None``
+    Returns a recorded call, which the suite's first seed gives in the place of a
+    realistic draw.
 ``multiples(source, options) -> {symbol: number}``
     Returns the number that an open size must be a multiple of. Without this function,
     the number follows from the given sizes.
@@ -35,7 +38,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.core.case import Component, ExportSettings, Source
+from harness.core.case import LIVE, Component, ExportSettings, Source
 from harness.core.errors import ParityError, SuiteError
 from harness.recipes.checkpoint import read_index, t5_folder
 from harness.recipes.text.folder import DEPLOYED, is_encoder, tasks_of
@@ -55,6 +58,7 @@ RECIPES = {
     "controlled_unet": "harness.recipes.diffusion.controlled_unet",
     "transformer": "harness.recipes.diffusion.transformer",
     "given": "harness.recipes.onnx_file",
+    "captured": "harness.recipes.captured",
     "default": "harness.recipes.text.tasks:DEFAULT",
     "pooling": "harness.recipes.text.pooling",
     "text-generation": "harness.recipes.text.decoder:GENERATION",
@@ -69,6 +73,9 @@ come first, because a run tests components in this order."""
 
 GENERATES = ("text-generation", "text-generation-with-past")
 """Recipes of a text model that a suite names by itself: `discover` lists neither."""
+
+_FRAMEWORKS = ("diffusers", "torch", "transformers")
+"""Packages whose versions every key has."""
 
 _VERBS = ("signature", "build", "realistic")
 
@@ -134,6 +141,24 @@ def _imported(name: str) -> Any:
     path, _, attribute = RECIPES.get(name, name).partition(":")
     module = importlib.import_module(path)
     return getattr(module, attribute) if attribute else module
+
+
+def module_part(name: str) -> str:
+    """Return the module of ``package.module:name``; empty for what was kept live."""
+    return "" if name.startswith(LIVE) else name.partition(":")[0]
+
+
+def own_modules(component: Component) -> tuple[str, ...] | None:
+    """Return the user's own modules that build a component; None if none does.
+
+    A live module names none: only building it shows which code it runs.
+    """
+    if component.recipe not in RECIPES:
+        return (component.recipe,)
+    module = module_part(component.source.module)
+    if not component.source.module or module.partition(".")[0] in _FRAMEWORKS:
+        return None
+    return (module,) if module else ()
 
 
 def uses(component: Component, outputs: Mapping[str, np.ndarray]) -> Drawn:

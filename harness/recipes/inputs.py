@@ -76,7 +76,9 @@ def draw(component: Component, sample: Sample) -> dict[str, Array]:
     drawn: dict[str, Array] = {}
     if sample.profile == "realistic" or _PIPELINE in {s.draw for s in component.inputs}:
         recipe = recipe_module(component.recipe)
-        drawn = recipe.realistic(component, shapes, sample.index, rng)
+        drawn = _recorded(recipe, component, sample) or recipe.realistic(
+            component, shapes, sample.index, rng
+        )
         _check_names(component, drawn)
     if sample.profile != "realistic":
         drawn |= {
@@ -89,6 +91,20 @@ def draw(component: Component, sample: Sample) -> dict[str, Array]:
         spec.name: _owned(where, spec, np.asarray(drawn[spec.name]), shapes)
         for spec in component.inputs
     }
+
+
+def _recorded(
+    recipe: Any, component: Component, sample: Sample
+) -> dict[str, Array] | None:
+    """Return the recorded call that a realistic sample stands for, if there is one.
+
+    Samples of another seed, such as those for calibration, are drawn.
+    """
+    say = getattr(recipe, "recorded", None)
+    if say is None or sample.seed or sample.profile != "realistic":
+        return None
+    found: dict[str, Array] | None = say(component, dict(sample.shapes), sample.index)
+    return found
 
 
 def generator(name: str, sample: Sample) -> np.random.Generator:

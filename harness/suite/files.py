@@ -78,7 +78,7 @@ def read_files(
     """
     keys = ("onnx", "reference", "names", *formats())
     key = next((key for key in keys if key in table), "")
-    if not key and file.source.named_by:
+    if not key and (file.source.named_by or table.captured):
         return None, None
     try:
         reader = file_reader()

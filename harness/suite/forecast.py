@@ -12,11 +12,12 @@ from math import prod
 from pathlib import Path
 from typing import Final
 
-from harness.core.case import GIVEN, Case, Component
+from harness.core.case import CAPTURED, GIVEN, Case, Component
 from harness.core.errors import SuiteError
 from harness.core.memory import Need
 from harness.core.runtime import Cost, runtime
 from harness.recipes import RECIPES, weight_folders
+from harness.recipes.calls import read_captured
 from harness.recipes.checkpoint import (
     check_weights,
     likely_files,
@@ -81,6 +82,8 @@ def stored_weights(component: Component) -> int | None:
 
     """
     source = component.source
+    if component.recipe == CAPTURED:
+        return read_captured(source.path).parameters * FLOAT32_BYTES
     if source.seed is not None or component.recipe == GIVEN:
         return None
     homes = weight_folders(component.recipe, source, component.options)
@@ -104,6 +107,8 @@ def files_bytes(component: Component) -> int:
         OSError: A file cannot be looked at.
 
     """
+    if component.recipe == CAPTURED:
+        return stored_weights(component) or 0
     if component.source.seed is not None or component.recipe == GIVEN:
         return file_weights(component)
     return sum(file.stat().st_size for file in _likely(component))

@@ -87,6 +87,9 @@ class ExportTable(Keys, frozen=True, kw_only=True):
         external_data: Whether weights are in a separate file, also below 2 GB.
         attention: Attention implementation of the exported copy; the default is the
             model's own. The reference always keeps the model's own.
+        patch: A function that changes the exported copy of the network, as
+            ``my_patches:real_rotary``. The reference stays as it is, and what the patch
+            changes is judged first.
         keep_paths: Whether the exported graph notes the paths of this machine's files
             as the exporter does, and not from the folder of a package alone.
 
@@ -98,6 +101,7 @@ class ExportTable(Keys, frozen=True, kw_only=True):
     external_data: bool | None = None
     attention: Annotated[str, one_of(ATTENTIONS)] | None = None
     keep_paths: bool | None = None
+    patch: Word | None = None
 
 
 class ShapesTable(Keys, frozen=True, kw_only=True, forbid_unknown_fields=False):
@@ -122,6 +126,12 @@ class ComponentTable(
     value is a converted file that another tool made; it is tested as it is.
 
     Attributes:
+        captured: A folder of recorded calls, which are its samples. It takes `module`.
+        module: Where its module comes from: a class, or a function without arguments,
+            as ``my_project.nets:make``; or a class of diffusers or transformers, with
+            the checkpoint of [source].
+        folder: The folder of such a class in the checkpoint; the default is the one of
+            the component's name, or the checkpoint itself.
         recipe: The recipe that builds it: one of the harness or an importable module.
             The default is the recipe of the component's name.
         variants: The variants that it runs, in each runtime or, as in mnn/fp32, in one
@@ -136,6 +146,9 @@ class ComponentTable(
     """
 
     OTHERS: ClassVar[Any] = Option
+    captured: Word = ""
+    module: Word = ""
+    folder: Word = ""
     recipe: str = ""
     variants: Words | None = None
     shapes: tuple[ShapesTable, ...] = ()

@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import chain, count, islice, zip_longest
 from math import prod
 
-from harness.core.case import GIVEN, Case, Component, Sample
+from harness.core.case import CAPTURED, GIVEN, Case, Component, Sample
 from harness.core.contract import is_batch
 from harness.core.errors import SuiteError
 from harness.core.memory import installed_bytes
@@ -246,14 +246,14 @@ def _most(component: Component) -> int | None:
         config = read_config(source, _TRANSFORMER)
         table = config.whole("pos_embed_max_size", 0)
         return table * config.whole("patch_size", 1)
-    if recipe in RECIPES and recipe != GIVEN and is_encoder(source):
+    if recipe in {*RECIPES} - {GIVEN, CAPTURED} and is_encoder(source):
         return longest(source)
     return None
 
 
 def _may_be_refused(component: Component, symbol: str) -> bool:
     """Whether nothing says that the reference takes a larger size of an axis."""
-    if component.recipe in RECIPES and component.recipe != GIVEN:
+    if component.recipe in {*RECIPES} - {GIVEN, CAPTURED}:
         return False
     sides = (s.symbols for s in component.inputs if len(s.shape) == _PICTURE)
     said = _multiples(component) is not None or symbol in {s for x in sides for s in x}

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
+from typing import Final
 
-from harness.core.case import Component, Source
+from harness.core.case import LIVE, Component, Source
 from harness.recipes import RECIPES, weight_folders
 from harness.recipes.adapters import adapter_for
 from harness.recipes.hub import installed, snapshot
 from harness.recipes.named import check_named
-from harness.suite.schema import CHECKPOINTS, SourceTable, SuiteFile
+from harness.suite.schema import CHECKPOINTS, ComponentTable, SourceTable, SuiteFile
 from harness.suite.tables import file_beside, path_beside
+
+_NAMED: Final = re.compile(r"[\w.]+:[\w.]+")
 
 Recipe = tuple[str, tuple[tuple[str, str | int | bool], ...]]
 """Name and options of a recipe."""
@@ -26,7 +30,8 @@ def read_source(file: SuiteFile) -> Source:
     table = file.source
     stated = [key for key in CHECKPOINTS if getattr(table, key)]
     lora = file_beside(table, "lora", table.lora) if table.lora else None
-    if not stated and any(one.onnx for one in file.component.values()):
+    bare = (one.onnx or one.captured for one in file.component.values())
+    if not stated and any(bare):
         return Source(path=file.place.file.path.parent)
     if len(stated) != 1:
         got = "has both" if stated else "has neither"
@@ -47,6 +52,37 @@ def read_source(file: SuiteFile) -> Source:
     # A scale without a LoRA would make two different sources of the same weights.
     scale = table.lora_scale if lora else 1.0
     return Source(path=path, seed=table.seed, lora=lora, lora_scale=scale)
+
+
+def captured_source(
+    file: SuiteFile, name: str, table: ComponentTable, source: Source
+) -> Source:
+    """Return the source of a component whose calls were recorded.
+
+    Raises:
+        SuiteError: One of its two keys is missing, or its folder in the checkpoint.
+
+    """
+    for key, other in (("captured", "module"), ("module", "captured")):
+        if not getattr(table, key):
+            text = f"{name!r} names {other!r} and no {key!r}; it takes both."
+            raise table.error(text, other)
+    if not table.module.startswith(LIVE) and not _NAMED.fullmatch(table.module):
+        text = f"{table.module!r} is no name; write it as in 'my_project.nets:make'."
+        raise table.error(text, "module")
+    weights = None
+    if file.source.named_by:
+        home = source.path / (table.folder or name)
+        weights = home if table.folder or home.is_dir() else source.path
+        if not weights.is_dir():
+            text = f"there is no folder {weights}."
+            raise table.error(text, "folder")
+    return Source(
+        path=path_beside(table, "captured", table.captured).resolve(),
+        seed=source.seed if file.source.named_by else None,
+        module=table.module,
+        weights=weights,
+    )
 
 
 def check_source(

@@ -32,7 +32,15 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from harness.core.case import GIVEN, Case, Component, Device, ExportSettings, Source
+from harness.core.case import (
+    CAPTURED,
+    GIVEN,
+    Case,
+    Component,
+    Device,
+    ExportSettings,
+    Source,
+)
 from harness.core.end_to_end import EndToEndCase, Tested
 from harness.core.errors import ParityError, SuiteError
 from harness.core.runtime import formats
@@ -46,7 +54,7 @@ from harness.suite.extra_inputs import FILE as WORST_INPUTS
 from harness.suite.extra_inputs import with_worst
 from harness.suite.files import file_reader, read_files
 from harness.suite.shapes import check_fit, with_more_sizes
-from harness.suite.source import check_source, read_source
+from harness.suite.source import captured_source, check_source, read_source
 from harness.suite.tables import (
     Binding,
     Planned,
@@ -61,6 +69,7 @@ from harness.suite.tables import (
     read_variants,
     samples,
     symbols_of,
+    without_sizes,
 )
 
 if TYPE_CHECKING:
@@ -208,7 +217,10 @@ def load_suite(path: Path) -> Suite:
         ran = chosen_of(table, plans, name)
         left_out += [(name, plan.word) for plan in plans if plan not in ran]
         own = symbols_of(component)
-        if not (bindings := read_bindings(table.shapes, own) or shared):
+        bindings = read_bindings(table.shapes, own) or shared
+        if not own:
+            bindings = (without_sizes(file),)
+        if not bindings:
             text = f"no [[shapes]] gives sizes to {', '.join(own)} of {name!r}."
             raise file.error(text)
         cases += _cases(
@@ -303,7 +315,11 @@ def _component_names(
 ) -> tuple[str, ...]:
     """Return the listed components, or all components and those of own recipes."""
     bare = not file.source.named_by
-    own = [name for name, table in file.component.items() if bare or table.recipe]
+    own = [
+        name
+        for name, table in file.component.items()
+        if bare or table.recipe or table.captured
+    ]
     found: tuple[str, ...] = ()
     try:
         found = () if bare else discover(source)
@@ -347,10 +363,15 @@ def _described(
     # Other keys are options of the recipe; the schema declares their types.
     options = {key: one for key, one in table.others.items() if key not in formats()}
     foreign, reference = read_files(file, table)
+    if table.captured or table.module:
+        recipe, source = CAPTURED, captured_source(file, name, table, source)
+    elif table.folder:
+        options["folder"] = table.folder
     if reference is not None:
         recipe, source = GIVEN, reference
     beside = str(table.place.file.path.parent.resolve())
-    if recipe not in RECIPES and beside not in sys.path:
+    own = recipe not in RECIPES or table.module or table.patch or file.export.patch
+    if own and beside not in sys.path:
         sys.path.append(beside)  # pytest finds a recipe beside the suite too
     try:
         return replace(describe(name, recipe, source, options), foreign=foreign)

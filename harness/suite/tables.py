@@ -204,6 +204,12 @@ def read_bindings(
     return tuple(bindings)
 
 
+def without_sizes(file: SuiteFile) -> Binding:
+    """Return the binding of a component without open sizes, which needs no table."""
+    nothing = replace(file.place, data={}, at=("shapes",))
+    return Binding(sizes={}, table=read(nothing, ShapesTable))
+
+
 def narrow(bindings: tuple[Binding, ...], component: Component) -> tuple[Binding, ...]:
     """Keep only a component's symbols, and each set of sizes once.
 

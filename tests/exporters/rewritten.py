@@ -14,10 +14,11 @@ from pathlib import Path
 import onnx
 import torch
 
-from harness.core.case import Case, ForeignModel, Sample, sample_groups
+from harness.core.case import Case, ForeignModel, Sample
 from harness.core.digest import digest_file, digest_value
 from harness.core.entry import Entry
 from harness.core.errors import ParityError, StageError, SuiteError
+from harness.core.groups import sample_groups
 from harness.core.outcome import Outcome
 from harness.core.record import CaseRecord, Failure
 from harness.engine import export_files, keys, tasks

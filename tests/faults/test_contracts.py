@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from harness.core.case import sample_groups
+from harness.core.groups import sample_groups
 from harness.core.outcome import Outcome
 from harness.plugins.contracts.judged import contract_breach
 from tests.faults.catalogue import FAULTS

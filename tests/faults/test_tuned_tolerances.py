@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from harness.core.case import sample_groups
+from harness.core.groups import sample_groups
 from harness.core.outcome import Outcome
 from harness.core.record import OUTPUTS
 from harness.core.settings import Settings

@@ -24,8 +24,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Self
 
-from harness.core.case import GIVEN, Case, Group, sample_groups
+from harness.core.case import GIVEN, Case
 from harness.core.errors import StageError
+from harness.core.groups import Group, sample_groups
 from harness.core.outcome import Outcome
 from harness.core.record import LAYERS, OUTPUTS, CaseRecord
 from harness.core.runtime import reference_host

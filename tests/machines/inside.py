@@ -6,7 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from harness.core.case import Component, Device, ExportSettings, Group, Sample
+from harness.core.case import (
+    Component,
+    Device,
+    ExportSettings,
+    Sample,
+)
+from harness.core.groups import Group
 from harness.core.probes import load_probes
 from harness.engine import tasks
 from harness.engine.deployed import Reading

@@ -53,6 +53,7 @@ HOMES = {
             "runtimes.pytorch.*",
             "plugins.foreign.files.*",
             "plugins.lora.*",
+            "plugins.capture.*",
         ),
         *("plugins.weights.check", "plugins.weights.module_settings"),
         *("plugins.weights.causes", "plugins.weights.graph"),
@@ -92,7 +93,8 @@ LATE = (
 )
 # Only worker processes import these.
 NOT_LATE = (
-    *("recipes.inputs", "recipes.varied", "plugins.bench.torch_module"),
+    *("recipes.inputs", "recipes.methods", "recipes.varied"),
+    "plugins.bench.torch_module",
     *("plugins.tune.draws", "plugins.patterns.*", "plugins.weights.*"),
     "plugins.contracts.runs.*",
     *("plugins.explain.cut", "plugins.explain.redraw", "plugins.explain.evaluated"),

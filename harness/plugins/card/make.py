@@ -14,9 +14,10 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from msgspec import structs
 
-from harness.core.case import Case, sample_groups
+from harness.core.case import Case
 from harness.core.end_to_end import MIXED
 from harness.core.errors import SuiteError
+from harness.core.groups import sample_groups
 from harness.core.outcome import NO_PARITY, PARITY
 from harness.core.private import without_paths
 from harness.core.record import OUTPUTS, CaseRecord, Row, as_read

@@ -97,7 +97,7 @@ def make(
     """
     from filelock import FileLock
 
-    from harness.engine.store import local_root
+    from harness.core.store_root import local_root
 
     folder = (into or local_root() / "targets" / arch).absolute()
     wanted = _wanted(chosen)

@@ -11,8 +11,9 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from harness.core.case import GIVEN, sample_groups
+from harness.core.case import GIVEN
 from harness.core.errors import ParityError, SuiteError
+from harness.core.groups import sample_groups
 from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Row
 from harness.core.text import in_floors, number_of_floors
 from harness.measure.compare import UNIT_ROUNDOFF

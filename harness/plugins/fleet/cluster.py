@@ -28,6 +28,7 @@ from harness.core.errors import ParityError, StageError
 from harness.core.outcome import Outcome
 from harness.core.record import CaseRecord, Failure, Row
 from harness.core.settings import Settings
+from harness.core.store_root import is_url
 from harness.core.waiting import awaited
 from harness.engine import shared
 from harness.engine.engine import Engine, record_of
@@ -67,7 +68,7 @@ class NodeSettings:
         Paths are absolute, because a node works in another folder.
         """
         store = settings.store or os.environ.get("PARITY_STORE", "")
-        if store and not shared.is_url(store):
+        if store and not is_url(store):
             store = str(Path(store).expanduser().absolute())
         convert = settings.mnn_convert
         if os.sep in convert:  # a bare name is looked for on the node's own PATH

@@ -14,10 +14,11 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from harness.core.case import Case, Sample, sample_groups, samples_of
+from harness.core.case import Case, Sample
 from harness.core.digest import digest_value
 from harness.core.end_to_end import Tested
 from harness.core.errors import ParityError
+from harness.core.groups import sample_groups, samples_of
 from harness.core.record import CaseRecord, added
 from harness.engine.groups import Begun, together
 from harness.engine.needs import TaskStep, gpus_of

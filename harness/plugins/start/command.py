@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -22,7 +23,7 @@ from harness.core.shown import echo, print_lines
 @STORE
 def doctor(app: str, store: str) -> int:
     """Show what is installed, what really works, and how to fix the rest."""
-    from harness.engine.store import local_root
+    from harness.core.store_root import local_root
     from harness.plugins.start.doctor.examine import examine, exit_code, render
     from harness.plugins.start.doctor.targets import check_targets
     from harness.suite.suite import FILE
@@ -69,24 +70,46 @@ def _app(suite: Path, app: str, store: str) -> int:
     help="Write fp32 alone; else variants run for a minute, and those that agree are "
     "written.",
 )
+@click.option(
+    "--module",
+    "modules",
+    multiple=True,
+    metavar="NAME=PLACE",
+    help="Where the module of recorded calls comes from, such as "
+    "net=my_project.nets:make. May be repeated.",
+)
 @STORE
-def init(
+def init(  # one option each
     checkpoint: Path,
     after: Path | None,
     into: Path,
     *,
     force: bool,
     no_measure: bool,
+    modules: tuple[str, ...],
     store: str,
 ) -> int:
     """Write a commented suite for CHECKPOINT.
 
-    CHECKPOINT is a diffusers folder, a text model of transformers, or a folder of
-    foreign ONNX files. If AFTER is given, both are ONNX files, and AFTER is compared
-    with the one before it.
+    CHECKPOINT is a folder of diffusers or of transformers, a folder of recorded calls,
+    or one of foreign ONNX files. Networks that no recipe knows are called once, and
+    their calls are recorded. If AFTER is given, both are ONNX files, and AFTER is
+    compared with the one before it.
     """
     from harness.plugins.start.init.onnx_files import foreign_onnx_files
+    from harness.plugins.start.init.unknown import is_known
     from harness.plugins.start.init.write import write_suite
+
+    if after is None and not is_known(checkpoint):
+        from harness.plugins.capture.checkpoints import NotLoadedError
+        from harness.plugins.capture.saved import init_suite
+
+        named = dict(text.partition("=")[::2] for text in modules)
+        with suppress(NotLoadedError):  # the recipes say what is wrong with it
+            for path in init_suite(checkpoint, into, named, force=force):
+                echo(f"wrote {path}")
+            echo(f"next  parity run --suite {shlex.quote(str(into))}")
+            return 0
 
     def tell(notice: str) -> None:
         echo(f"note  {notice}")

@@ -17,8 +17,9 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from harness.core.case import VARIED, Case, Sample, sample_groups, samples_of
+from harness.core.case import VARIED, Case, Sample
 from harness.core.end_to_end import EndToEndCase, Tested
+from harness.core.groups import sample_groups, samples_of
 from harness.core.outcome import Outcome
 from harness.core.record import (
     LAYERS,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness.core.case import Component
 from harness.engine.own_code import is_own_file, own_code
-from harness.recipes import recipe_module
+from harness.recipes import own_modules, recipe_module
 
 
 def find_imports(component: Component) -> list[str]:
@@ -32,7 +32,9 @@ def find_imports(component: Component) -> list[str]:
     found = {Path(file).absolute() for file in (*seen, *modules.values())}
     own = {path for path in found if path.is_file() and is_own_file(path)}
     named = {name for name, file in modules.items() if Path(file).absolute() in own}
-    imported, _ = own_code(component.recipe, *sorted(named - {"__main__"}))
+    imported, _ = own_code(
+        *(own_modules(component) or ()), *sorted(named - {"__main__"})
+    )
     return sorted({str(path.absolute()) for path in (*own, *imported)})
 
 

@@ -20,11 +20,11 @@ from harness.core.case import (
     Component,
     Device,
     ExportSettings,
-    Group,
     Sample,
 )
 from harness.core.entry import Entry
 from harness.core.errors import StageError
+from harness.core.groups import Group
 from harness.core.outcome import Outcome
 from harness.core.plugins import merged
 from harness.core.probes import load_probes
@@ -41,6 +41,7 @@ from harness.recipes.inputs import draw
 from harness.runtimes.graph.onnx_graph import unread_inputs
 from harness.runtimes.pytorch.export import Exported, export_onnx, quiet
 from harness.runtimes.pytorch.export_errors import refuse_adapters
+from harness.runtimes.pytorch.patch import patched
 from harness.runtimes.pytorch.program import Program, own_path
 from harness.runtimes.pytorch.reference import (
     check_mode,
@@ -248,6 +249,7 @@ class Work(Stages):
             folder,
             device=self.device.device,
             wanted={p.name for p in wanted} if sample.layers else (),
+            patch=self.settings.patch,
         )
 
     def opened(self, group: Group) -> AbstractContextManager[Run]:
@@ -284,11 +286,15 @@ class Work(Stages):
         """Return the network as an export for a group sees it."""
         # A reference on another device may have left it there.
         module = copy = self.module.to("cpu")
-        if self.settings.attention:
+        if self.settings.attention or self.settings.patch:
             # The exported copy may be rewritten; the reference never is.
             recipe = recipe_module(self.component.recipe)
             copy = recipe.build(self.component, attention=self.settings.attention)
         drawn = draw(self.component, _traced(group)).values()
+        if self.settings.patch:
+            self.say("patching", self.settings.patch)
+            given = tuple(map(torch.tensor, drawn))
+            copy = patched(self.settings, self.component, module, copy, given)
         return TracedNetwork(
             module=module,
             copy=copy,

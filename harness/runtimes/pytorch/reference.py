@@ -35,6 +35,7 @@ from harness.runtimes.pytorch.floors import (
     other_convolutions,
     redraw,
 )
+from harness.runtimes.pytorch.patch import judged_patch
 from harness.runtimes.pytorch.program import Program, as_array, as_tuple
 from harness.runtimes.pytorch.state import State
 
@@ -192,19 +193,22 @@ def record_reference(  # one run's whole circumstances
     *,
     device: str,
     wanted: Collection[str] | None = None,
+    patch: str = "",
 ) -> dict[str, object]:
     """Write the trace of one sample to `folder`, and return facts about the run.
 
     The program is that of the unmodified module, or of a copy made to be exportable.
-    `wanted` names the program's values to record; it means all when left out.
+    `wanted` names the program's values to record; it means all when left out. `patch`
+    names the patch of that copy.
 
     Returns:
         ``values``, the number of recorded values; ``rewrite_max_abs``, the largest
         difference between the program's outputs and the module's, 0 when nothing had
-        to be rewritten.
+        to be rewritten; with a patch also ``patch_floors``, the largest such difference
+        in noise floors.
 
     Raises:
-        StageError: The module cannot serve as a reference.
+        StageError: The module cannot serve as a reference, or a patch changes it.
 
     """
     module.to(device)
@@ -242,7 +246,12 @@ def record_reference(  # one run's whole circumstances
         writer.add_unread(OUTPUT + name, np.broadcast_to(rows, shape))
     noise = _Noise(program, tensors, component, writer.view())
     floors = noise.floors(rewritten, folder, on_cpu=device == "cpu")
-    return {"values": writer.close(floors), "rewrite_max_abs": gap}
+    found: dict[str, object] = {"rewrite_max_abs": gap}
+    if patch:
+        found["patch_floors"] = judged_patch(
+            component, patch, outputs, rewritten, floors
+        )
+    return {"values": writer.close(floors), **found}
 
 
 def _record_unread(

@@ -13,13 +13,12 @@ from harness.core.case import (
     Component,
     Device,
     ExportSettings,
-    Group,
     Sample,
-    smallest,
 )
 from harness.core.digest import digest_value
 from harness.core.entry import Entry
 from harness.core.errors import RefusedError, first_line
+from harness.core.groups import Group, smallest
 from harness.core.plugins import answers, declared
 from harness.engine import keys, tasks
 from harness.engine.host import report_progress

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.core.case import sample_groups
+from harness.core.groups import sample_groups
 from harness.core.settings import Settings
 from harness.engine.engine import Engine
 from harness.engine.store import Store

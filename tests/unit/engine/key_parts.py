@@ -4,8 +4,8 @@ from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
-from harness.core.case import Group
 from harness.core.digest import digest_value
+from harness.core.groups import Group
 from harness.core.rounding import Trials
 from harness.core.runtime import runtime, runtimes
 from harness.engine import keys, tasks

@@ -21,8 +21,9 @@ from harness.core.digest import digest_file, digest_tree, digest_value
 from harness.core.entry import Entry
 from harness.core.errors import SpecError, StoreError
 from harness.core.kinds import PROGRAM
+from harness.core.store_root import local_root
 from harness.engine.run import open_store
-from harness.engine.store import Store, limit_bytes, local_root, stored_bytes
+from harness.engine.store import Store, limit_bytes, stored_bytes
 from tests.places import ROOT
 
 KEY = {"component": "unet", "opset": 18}

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from harness.core.case import sample_groups
 from harness.core.errors import SuiteError
+from harness.core.groups import sample_groups
 from harness.engine.tasks import GRAPH
 from harness.plugins.pipelines.case import App, Control, Sampling
 from harness.plugins.pipelines.drawing.hints import fit, read_image, three_channels

@@ -26,11 +26,11 @@ from harness.core.case import (
     Component,
     Device,
     ExportSettings,
-    Group,
     Sample,
 )
 from harness.core.entry import Entry, check_artifact
 from harness.core.errors import RefusedError, StageError, first_line
+from harness.core.groups import Group
 from harness.core.onnx_header import read_header
 from harness.core.outcome import Outcome
 from harness.core.probes import Probe, load_probes, save_probes

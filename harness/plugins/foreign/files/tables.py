@@ -56,11 +56,12 @@ def _read(
 
     The reference is the ONNX file that the table names for that, or its own.
     """
-    if not file.source.named_by:
+    has_source = bool(file.source.named_by or table.captured)
+    if not has_source and not any(one.captured for one in file.component.values()):
         _refuse_exports(file.export)
     model = _model(table)
-    _refuse_export(table, model, has_source=bool(file.source.named_by))
-    if file.source.named_by:
+    _refuse_export(table, model, has_source=has_source)
+    if has_source:
         if table.reference:
             text = (
                 "with a [source], `onnx` is compared with PyTorch; take "

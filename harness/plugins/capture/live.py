@@ -1,0 +1,194 @@
+"""How a live module reaches a worker process: as a pickle in this user's own store.
+
+PyTorch writes the tensors beside the pickle, so they are neither copied in memory nor
+sent through a pipe, and a worker maps them. The kind of the entry is never shared, and
+is read only where nobody else can write.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import xxhash
+
+from harness.core.case import LIVE
+from harness.core.errors import ParityError, SpecError, first_line
+from harness.core.kinds import MODULE
+from harness.core.permissions import is_private
+from harness.core.store_root import local_root
+from harness.engine.store import Store
+
+FILE: Final = "module.pt"
+_HOOKS: Final = re.compile(r"_(forward|backward|state_dict|load_state_dict)\w*hooks\w*")
+_HOW: Final = (
+    "Write a function in a module of yours that makes it, and give its name: "
+    'harness.check("my_project.nets:make", inputs).'
+)
+
+
+def keep(value: Any, types: Mapping[str, type] | None = None) -> str:
+    """Keep a module or a patch in the store; return its name, `LIVE` and a digest.
+
+    Args:
+        value: A module, or a function.
+        types: Data classes that its calls need, by their names.
+
+    Raises:
+        SpecError: It cannot travel to another process, or others can write there.
+
+    """
+    root = local_root()
+    store = Store(root=root)
+    store.find(MODULE, {})  # makes the folder, so that its rights can be seen
+    if not is_private(root):
+        msg = (
+            f"Others can write to the store at {root}, so no live module is kept "
+            "there; set PARITY_STORE to a folder that only you can write."
+        )
+        raise SpecError(msg)
+    with TemporaryDirectory(prefix="parity-module-", dir=_beside(root)) as scratch:
+        path = Path(scratch) / FILE
+        _write(value, dict(types or {}), path)
+
+        def build(folder: Path) -> Mapping[str, object]:
+            path.rename(folder / FILE)
+            return {}
+
+        entry = store.make(MODULE, {"contents": _digest(path)}, build)
+    return f"{LIVE}{entry.key_digest}"
+
+
+def _beside(root: Path) -> Path:
+    """Return a folder on the store's own disk, where a file can be renamed from."""
+    root.mkdir(parents=True, exist_ok=True)
+    return root
+
+
+def _write(value: Any, types: dict[str, type], path: Path) -> None:
+    import cloudpickle  # noqa: TID251  # our own store
+    import torch
+
+    try:
+        with _without_hooks(value), _by_value(value, types):
+            torch.save(
+                {"value": value, "types": types}, path, pickle_module=cloudpickle
+            )
+    except ParityError:
+        raise
+    except Exception as error:  # noqa: BLE001  # a class of anybody's
+        where = next(_unpicklable(value), "")
+        what = f"its {where}" if where else "it"
+        msg = (
+            f"{type(value).__name__} cannot travel to another process: {what} cannot "
+            f"be written ({type(error).__name__}: {first_line(error)}). {_HOW}"
+        )
+        raise SpecError(msg) from None
+
+
+def _digest(path: Path) -> str:
+    """Return a digest of a file of PyTorch, which is equal in each process.
+
+    cloudpickle gives each class of a script a random number, which tells nothing.
+    """
+    from cloudpickle import cloudpickle  # noqa: TID251  # our own store
+
+    found = xxhash.xxh3_128()
+    ids = getattr(cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_CLASS", {}).values()
+    with zipfile.ZipFile(path) as opened:
+        for name in sorted(opened.namelist()):
+            inner = name.partition("/")[2]
+            if inner == "data.pkl":
+                pickled = opened.read(name)
+                for one in ids:
+                    pickled = pickled.replace(str(one).encode(), b"")
+                found.update(pickled)
+            elif inner.startswith("data/"):
+                found.update(inner.encode())
+                with opened.open(name) as part:
+                    while chunk := part.read(1 << 20):
+                        found.update(chunk)
+    return found.hexdigest()
+
+
+@contextmanager
+def _without_hooks(value: Any) -> Iterator[None]:
+    """Take hooks away meanwhile: what they observe is not what the module computes."""
+    import torch
+
+    taken: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
+    for part in value.modules() if isinstance(value, torch.nn.Module) else ():
+        for name, held in vars(part).items():
+            if _HOOKS.fullmatch(name) and isinstance(held, dict) and held:
+                taken.append((held, dict(held)))
+                held.clear()
+    try:
+        yield
+    finally:
+        for held, before in taken:
+            held.update(before)
+
+
+@contextmanager
+def _by_value(value: Any, types: Mapping[str, type]) -> Iterator[None]:
+    """Write classes of modules that no other process can import by their contents."""
+    import cloudpickle  # noqa: TID251  # our own store
+    import torch
+
+    parts = value.modules() if isinstance(value, torch.nn.Module) else ()
+    classes = [cls for part in parts for cls in type(part).__mro__]
+    names = {
+        getattr(one, "__module__", "") for one in (*classes, *types.values(), value)
+    }
+    strangers = [
+        module
+        for name in names
+        if name and name != "__main__" and not _is_found(name)
+        for module in [sys.modules.get(name)]
+        if module is not None
+    ]
+    for module in strangers:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        for module in strangers:
+            with suppress(ValueError):
+                cloudpickle.unregister_pickle_by_value(module)
+
+
+def _is_found(name: str) -> bool:
+    """Whether another process with this search path finds a module."""
+    held = sys.modules.pop(name, None)
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError, AttributeError):
+        spec = None
+    finally:
+        if held is not None:
+            sys.modules[name] = held
+    return spec is not None
+
+
+def _unpicklable(value: Any) -> Iterator[str]:
+    """Yield the places in a module of what cannot be written."""
+    import cloudpickle  # noqa: TID251  # our own store
+    import torch
+
+    if not isinstance(value, torch.nn.Module):
+        return
+    for name, part in value.named_modules():
+        for key, held in vars(part).items():
+            if key in {"_parameters", "_buffers", "_modules"} or _HOOKS.fullmatch(key):
+                continue
+            try:
+                cloudpickle.dumps(held)
+            except Exception:  # noqa: BLE001  # it may raise anything
+                yield f"{f'{name}.' if name else ''}{key} ({type(held).__name__})"
