@@ -30,12 +30,6 @@ def checked(name, tmp_path, **options):
     )
 
 
-def patched(row):
-    """What is set so that the network goes through."""
-    options = {"patch": getattr(patches, row.patch)} if row.patch else {}
-    return options | ({"optimize": False} if row.unoptimised else {})
-
-
 def require(verdict, expected):
     """Fail unless each runtime has the outcomes, and the screen names the places."""
     found = {(one.case, one.what): str(one.outcome) for one in verdict.verdicts}
@@ -51,7 +45,8 @@ def require(verdict, expected):
 @pytest.mark.parametrize("name", named())
 def test_a_network_does_what_the_table_says(name, tmp_path):
     row = ROWS[name]
-    verdict = checked(name, tmp_path, runtimes=list(RUNTIMES), **patched(row))
+    patch = getattr(patches, row.patch) if row.patch else ""
+    verdict = checked(name, tmp_path, runtimes=list(RUNTIMES), patch=patch)
     require(verdict, {runtime: getattr(row, runtime) for runtime in RUNTIMES})
 
 

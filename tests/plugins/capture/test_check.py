@@ -69,7 +69,7 @@ def test_hidden_states_that_transformers_collects_by_hooks_are_outputs():
 
     assert outcomes(verdict) == {Outcome.WITHIN}
     assert {"hidden_states.0", "hidden_states.1"} <= set(
-        verdict.calls["qwen3_model"].calls[0].outputs
+        verdict.calls["qwen3model"].calls[0].outputs
     )
     assert len(made.hidden_states) == 2
 
