@@ -504,6 +504,19 @@ def test_a_weight_that_the_export_folded_is_no_other(tmp_path, fold, trained):
     assert "scale" in checked["elsewhere"] or not trained
 
 
+def test_a_normalisation_in_a_convolution_without_a_bias_differs_in_no_weight(tmp_path):
+    conv, norm = nn.Conv2d(8, 4, 1, bias=False), nn.BatchNorm2d(4)
+    for value in (norm.weight, norm.bias, norm.running_mean):
+        nn.init.normal_(value)
+    module = nn.Sequential(conv, norm, nn.ReLU()).eval()
+    about = {"input": ("batch", 8, 3, 3)}
+    nets.export(module, nets.component("net", about), tmp_path)
+
+    checked = check_graph(module, load_probes(tmp_path / PROBES), tmp_path / MODEL)
+
+    assert checked["weights"] == []
+
+
 def test_a_weight_that_is_applied_in_a_view_is_still_compared(tmp_path):
     module = Folded(lambda w: w.reshape(1, 16))
     nn.init.normal_(module.scale)
