@@ -16,7 +16,7 @@ from .engine.finished_run import load_report as load_report
 from .measure.compare import compare as compare
 from .plugins.capture.calls import Calls as Calls
 from .plugins.capture.calls import capture as capture
-from .plugins.capture.check import Verdict as Verdict
+from .plugins.capture.check import CheckVerdict as CheckVerdict
 from .plugins.capture.check import check as check
 from .suite.suite import Suite as Suite
 from .suite.suite import load_suite as load_suite

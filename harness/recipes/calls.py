@@ -11,6 +11,8 @@ that runs.
 from __future__ import annotations
 
 import functools
+import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -28,7 +30,13 @@ if TYPE_CHECKING:
 FILE: Final = "captured.json"
 CALLS: Final = "calls.safetensors"
 WEIGHTS: Final = "weights.safetensors"
+_SIZE: Final = re.compile(
+    r"([1-9]\d{0,5}\*)?[A-Za-z_]\w{0,63}(/[1-9]\d{0,5})?(\+([A-Za-z_]\w{0,63}|\d{1,6}))?",
+    re.ASCII,
+)
 _MOST_BYTES: Final = 16 << 20
+_MOST_NUMBERS: Final = 1 << 32
+"""Largest number of numbers in a tensor of a call."""
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
 
@@ -139,11 +147,20 @@ def _check(found: Captured) -> None:
         if tensor.dtype not in DTYPES:
             msg = f"{tensor.name[:80]!r} has the dtype {tensor.dtype[:20]!r}"
             raise DamagedError(msg)
+        for size in tensor.shape:
+            if isinstance(size, str) and not _SIZE.fullmatch(size):
+                msg = f"{tensor.name[:80]!r} has the size {size[:20]!r}"
+                raise DamagedError(msg)
     every = (*found.inputs, *found.outputs)
     symbols = {symbol for tensor in every for symbol in tensor.spec().symbols}
     if any(symbols != set(own) for own in found.calls):
         msg = "a call lacks the size of an open axis"
         raise DamagedError(msg)
+    for tensor in every:
+        spec = tensor.spec()
+        if any(math.prod(spec.bind(own)) > _MOST_NUMBERS for own in found.calls):
+            msg = f"{tensor.name[:80]!r} has more than {_MOST_NUMBERS:,} numbers"
+            raise DamagedError(msg)
 
 
 def read_tensors(folder: Path, names: list[str]) -> dict[str, torch.Tensor]:

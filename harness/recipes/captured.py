@@ -16,12 +16,19 @@ from typing import TYPE_CHECKING, Any, cast
 from harness.core.case import LIVE, Component, Source
 from harness.core.digest import digest_value
 from harness.core.entry import check_artifact, read_entry
-from harness.core.errors import StageError, StoreError, first_line
+from harness.core.errors import StageError, StoreError, SuiteError, first_line
 from harness.core.kinds import MODULE
 from harness.core.outcome import Outcome
 from harness.core.permissions import is_private
+from harness.core.received import DamagedError
 from harness.core.store_root import entry_folder, local_root
-from harness.recipes.calls import WEIGHTS, Captured, read_captured, read_tensors
+from harness.recipes.calls import (
+    FILE,
+    WEIGHTS,
+    Captured,
+    read_captured,
+    read_tensors,
+)
 from harness.recipes.checkpoint import load_network, option
 from harness.recipes.nested import put_together, taken_apart
 from harness.recipes.types import Drawn, Options, Rng, Signature, Sizes
@@ -48,9 +55,29 @@ def build(component: Component, attention: str = "") -> torch.nn.Module:
     """Return the module behind a ``forward`` of tensors, in float32 and eval mode."""
     captured = read_captured(component.source.path)
     network, types = _network(component.source, captured)
+    arguments_of(component.source.path, captured, types)
     if attention and hasattr(network, "set_attn_implementation"):
         network.set_attn_implementation(attention)
     return played_back(network, captured, types)
+
+
+def arguments_of(
+    folder: Path, captured: Captured, types: dict[str, type]
+) -> tuple[Any, Any]:
+    """Return the arguments of the first recorded call: the positional ones, the named.
+
+    Raises:
+        SuiteError: They are no arguments, or a class of them is not imported.
+
+    """
+    names = [f"0/{at}" for at in range(len(captured.inputs))]
+    tensors = list(read_tensors(folder, names).values())
+    try:
+        args, kwargs = put_together(captured.arguments, tensors, types)
+        return tuple(args), dict(kwargs)
+    except (DamagedError, TypeError, ValueError) as error:
+        msg = f"{folder / FILE} cannot be read ({error}); record the calls again."
+        raise SuiteError(msg) from None
 
 
 def played_back(

@@ -676,8 +676,10 @@ def formats() -> dict[str, type[Format]]:
         OnnxFormat,
         SafetensorsFormat,
     )
+    from tests.fuzz.recorded import RecordedFormat
 
     kinds = (
+        RecordedFormat,
         *(ReportFormat, BaselineFormat, CardFormat, CallsFormat, TraceFormat),
         *(BundleFormat, EntryFormat, SharedFormat, OnnxFormat, MnnFormat),
         *(SafetensorsFormat, CheckpointFormat, AgentFormat, TargetFormat, TomlFormat),
@@ -686,6 +688,7 @@ def formats() -> dict[str, type[Format]]:
 
 
 NAMES = (
+    "recorded",
     *("report", "baseline", "card", "calls", "trace", "bundle", "entry", "shared"),
     *("onnx", "mnn", "safetensors", "checkpoint", "agent", "target", "toml"),
 )

@@ -29,6 +29,7 @@ CALLS = (
     *("diff last", "diff", "diff no_run", "gate", "gate no_run"),
     *("baseline list", "baseline accept last", "baseline accept --why w --who w"),
     *("card", "card no_run", "verify no_card .", "doctor --app mnn=0.0"),
+    *("capture no_script.py --module net", "init checkpoint --module net"),
     *("init checkpoint", "init checkpoint --into new --no-measure", "init no_folder"),
     *("store list", "store verify", "store prune --max-gb 100", "store clear"),
     *("store push no_place://x", "store pull no_place://x", "target make"),

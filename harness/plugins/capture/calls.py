@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class RecordedCall:
     """One call of a module, with copies of its tensors on the CPU.
 
     Attributes:
@@ -50,7 +50,7 @@ two kinds of calls that take turns would stay."""
 
 
 @dataclass(eq=False)
-class Recorder:
+class CallRecorder:
     """Records calls of one module, evenly in time, and a few more than asked.
 
     Attributes:
@@ -71,7 +71,7 @@ class Recorder:
     refused: str = ""
     given: str = ""
     opened: dict[tuple[str, int], str] = field(default_factory=dict)
-    _calls: list[Call] = field(default_factory=list)
+    _calls: list[RecordedCall] = field(default_factory=list)
     _every: int = 1
     _begun: list[tuple[Tree, dict[str, torch.Tensor]] | None] = field(
         default_factory=list
@@ -125,7 +125,9 @@ class Recorder:
         result = self._taken(partial(taken_apart, made, "")) if begun else None
         if begun is None or result is None:
             return
-        self._calls.append(Call(arguments=begun[0], inputs=begun[1], outputs=result[1]))
+        self._calls.append(
+            RecordedCall(arguments=begun[0], inputs=begun[1], outputs=result[1])
+        )
         if len(self._calls) >= _THIRD * self.most:
             self._calls = self._calls[::_THIRD]
             self._every *= _THIRD
@@ -142,13 +144,13 @@ class Recorder:
             return None
         return tree, {name: _copy(one) for name, one in tensors.items()}
 
-    def keep(self, calls: Sequence[Call]) -> None:
+    def keep(self, calls: Sequence[RecordedCall]) -> None:
         """Keep calls that were made elsewhere."""
         self._calls = list(calls)
         self.most = max(self.most, len(calls))
 
     @property
-    def calls(self) -> list[Call]:
+    def calls(self) -> list[RecordedCall]:
         """The calls that are kept: evenly in time, with the first and the last."""
         if len(self._calls) <= self.most:
             return self._calls
@@ -159,13 +161,13 @@ class Recorder:
         ]
 
 
-class Calls(Mapping[str, Recorder]):
+class Calls(Mapping[str, CallRecorder]):
     """The recorded calls of several modules, by name."""
 
-    def __init__(self, recorders: Mapping[str, Recorder]) -> None:
+    def __init__(self, recorders: Mapping[str, CallRecorder]) -> None:
         self._recorders = dict(recorders)
 
-    def __getitem__(self, name: str) -> Recorder:
+    def __getitem__(self, name: str) -> CallRecorder:
         """Return what was recorded of a module."""
         return self._recorders[name]
 
@@ -268,7 +270,7 @@ def capture(*, samples: int = 8, **modules: torch.nn.Module) -> Iterator[Calls]:
             raise SpecError(msg)
     calls = Calls(
         {
-            name: Recorder(name=name, module=module, most=samples)
+            name: CallRecorder(name=name, module=module, most=samples)
             for name, module in modules.items()
         }
     )

@@ -17,7 +17,7 @@ from harness.plugins.capture.calls import Calls
 from harness.plugins.capture.forms import forms_of
 from harness.plugins.capture.live import keep
 from harness.plugins.capture.modules import made_of, recorded
-from harness.plugins.capture.suites import Choice, Part, rounded_in, write_suite
+from harness.plugins.capture.suites import CheckSettings, Part, rounded_in, write_suite
 from harness.recipes.nested import class_of, classes_in
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Verdict:
+class CheckVerdict:
     """Whether the files made from a module compute what the module computes.
 
     Attributes:
@@ -47,7 +47,7 @@ class Verdict:
     verdicts: tuple[CaseVerdict, ...]
     run: Path
     calls: Calls = field(compare=False)
-    choice: Choice = field(compare=False)
+    choice: CheckSettings = field(compare=False)
 
     def __str__(self) -> str:
         """Return the lines that `parity run` prints."""
@@ -117,7 +117,7 @@ def check(
     name: str = "",
     store: str = "",
     runs: str = "",
-) -> Verdict:
+) -> CheckVerdict:
     """Export a module, run its files, and compare every value with PyTorch's.
 
     Args:
@@ -181,7 +181,7 @@ def check(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ran:
+class RanCheck:
     """The cases of one check that ran as a part of a run.
 
     Attributes:
@@ -205,7 +205,7 @@ class AskedCheck:
     """What a user asks to check: calls of modules, and how their files are tested."""
 
     calls: Calls
-    choice: Choice
+    choice: CheckSettings
 
     @classmethod
     def of(
@@ -236,9 +236,9 @@ class AskedCheck:
             calls = recorded(made, inputs, name, dynamic_shapes, given)
         calls.require()
         kept = patch if isinstance(patch, str) or patch is None else keep(patch)
-        return cls(calls=calls, choice=Choice(patch=kept or "", **choice))
+        return cls(calls=calls, choice=CheckSettings(patch=kept or "", **choice))
 
-    def run_in(self, session: RunSession) -> Ran:
+    def run_in(self, session: RunSession) -> RanCheck:
         """Run every case as a part of a run; its suite lies in the run's folder.
 
         Raises:
@@ -273,7 +273,7 @@ class AskedCheck:
             verdicts += own
             told = {verdict.what: dict(properties_of(verdict)) for verdict in own}
             lines.append(case_line(case.id, told))
-        return Ran(
+        return RanCheck(
             name=home.name,
             asked=frozenset(asked_of(suite)),
             lines=tuple(lines),
@@ -281,9 +281,11 @@ class AskedCheck:
             folder=folder,
         )
 
-    def verdict(self, ran: Ran, code: int, more: Iterable[Line] = ()) -> Verdict:
+    def verdict(
+        self, ran: RanCheck, code: int, more: Iterable[Line] = ()
+    ) -> CheckVerdict:
         """Return the verdict on cases that ran, with the exit code of their run."""
-        return Verdict(
+        return CheckVerdict(
             passed=code == 0,
             code=code,
             lines=(*ran.lines, Line(text=""), *more),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from harness.core.case import Source
 from harness.core.errors import SuiteError, first_line
-from harness.plugins.capture.calls import Calls, Recorder
+from harness.plugins.capture.calls import CallRecorder, Calls
 from harness.plugins.capture.forms import LIBRARIES
 from harness.recipes.checkpoint import read_config, read_index
 
@@ -254,14 +254,14 @@ def _called(
 
 def _recorders(
     networks: Mapping[str, torch.nn.Module],
-) -> Iterator[tuple[str, tuple[Recorder, str]]]:
+) -> Iterator[tuple[str, tuple[CallRecorder, str]]]:
     """Yield a recorder of each network, and of each method that pipelines call."""
     from harness.recipes.methods import Method
 
     for name, network in networks.items():
-        yield name, (Recorder(name=name, module=network, most=_SAMPLES), name)
+        yield name, (CallRecorder(name=name, module=network, most=_SAMPLES), name)
         for method, part in _METHODS.items():
             if callable(getattr(network, method, None)):
                 own = f"{name}_{part}"
                 module = Method(network, method)
-                yield own, (Recorder(name=own, module=module, most=_SAMPLES), name)
+                yield own, (CallRecorder(name=own, module=module, most=_SAMPLES), name)

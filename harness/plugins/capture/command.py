@@ -9,13 +9,14 @@ from pathlib import Path
 import click
 
 from harness.commands.options import HomePath
+from harness.core.errors import SpecError
 from harness.core.shown import echo
 
 _PLACE = re.compile(r"(?:(?P<name>[a-z0-9][a-z0-9_.-]*)=)?(?P<place>\w+(?:\.\w+)*)")
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
-@click.argument("script", type=HomePath(exists=True, dir_okay=False, path_type=Path))
+@click.argument("script", type=HomePath(path_type=Path))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option(
     "--module",
@@ -52,6 +53,9 @@ def capture(
     from harness.plugins.capture.saved import save_calls
     from harness.plugins.capture.scripts import run_recorded
 
+    if not script.is_file():
+        msg = f"there is no script {script}; give the path of a Python file."
+        raise SpecError(msg)
     wanted: dict[str, str] = {}
     for text in places:
         if not (match := _PLACE.fullmatch(text)):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from harness.core.case import DTYPES, is_symbol
 from harness.core.errors import SpecError
-from harness.plugins.capture.calls import Call
+from harness.plugins.capture.calls import RecordedCall
 from harness.recipes.calls import Captured, Tensor
 from harness.recipes.captured import weights_of
 
@@ -39,7 +39,7 @@ _SIDES: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
+class CallForm:
     """Calls of one module that one graph can serve.
 
     Attributes:
@@ -54,9 +54,9 @@ class Form:
 
 def forms_of(
     module: torch.nn.Module,
-    calls: Sequence[Call],
+    calls: Sequence[RecordedCall],
     opened: Mapping[tuple[str, int], str] | None = None,
-) -> tuple[list[Form], str]:
+) -> tuple[list[CallForm], str]:
     """Return the forms of a module's calls, the most frequent first.
 
     Args:
@@ -68,7 +68,7 @@ def forms_of(
         The forms, and a sentence about calls that are left out; empty if none is.
 
     """
-    groups: dict[str, list[Call]] = {}
+    groups: dict[str, list[RecordedCall]] = {}
     for call in calls:
         groups.setdefault(call.form, []).append(call)
     ordered = sorted(groups.values(), key=len, reverse=True)
@@ -83,9 +83,9 @@ def forms_of(
 
 def _form(
     module: torch.nn.Module,
-    calls: Sequence[Call],
+    calls: Sequence[RecordedCall],
     opened: Mapping[tuple[str, int], str],
-) -> Form:
+) -> CallForm:
     first = calls[0]
     if not first.outputs:
         msg = (
@@ -139,7 +139,7 @@ def _form(
         for part, own in (("", call.inputs), ("out/", call.outputs))
         for number, one in enumerate(own.values())
     }
-    return Form(captured=captured, tensors=tensors)
+    return CallForm(captured=captured, tensors=tensors)
 
 
 def name_of(module: torch.nn.Module) -> str:
@@ -155,14 +155,14 @@ def name_of(module: torch.nn.Module) -> str:
     return f"{home}:{cls.__qualname__}{method}"
 
 
-def _axes(calls: Sequence[Call], name: str, of: str = "inputs") -> list[Sizes]:
+def _axes(calls: Sequence[RecordedCall], name: str, of: str = "inputs") -> list[Sizes]:
     """Return the sizes of each axis of a tensor, in every call."""
     shapes = [tuple(getattr(call, of)[name].shape) for call in calls]
     return list(zip(*shapes, strict=True))
 
 
 def _symbols(
-    calls: Sequence[Call], opened: Mapping[tuple[str, int], str]
+    calls: Sequence[RecordedCall], opened: Mapping[tuple[str, int], str]
 ) -> dict[Sizes, str]:
     """Return a name for the sizes of each open axis."""
     symbols: dict[Sizes, str] = {}

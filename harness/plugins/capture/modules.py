@@ -10,8 +10,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from harness.core.case import LONGEST, is_symbol
 from harness.core.errors import SpecError, first_line
+<<<<<<< HEAD
 from harness.plugins.capture.calls import Call, Calls, Recorder, named_arguments
 from harness.plugins.capture.live import without_hooks
+=======
+from harness.plugins.capture.calls import (
+    CallRecorder,
+    Calls,
+    RecordedCall,
+    named_arguments,
+)
+>>>>>>> main
 from harness.recipes.nested import put_together, taken_apart
 
 if TYPE_CHECKING:
@@ -94,7 +103,7 @@ def recorded(
         _called(module, *_arguments(one), is_first=not at)
         for at, one in enumerate(every)
     ]
-    one = Recorder(
+    one = CallRecorder(
         name=name, module=module, most=len(calls), seen=len(calls), given=given
     )
     if dynamic_shapes is not None:
@@ -131,7 +140,7 @@ def _called(
     kwargs: dict[str, Any],
     *,
     is_first: bool,
-) -> Call:
+) -> RecordedCall:
     """Return one call with what came out; the first one is examined."""
     import torch
 
@@ -159,7 +168,7 @@ def _called(
         again = _outputs(module, args, kwargs, inputs)
         _refuse_random(kind, outputs, again, draws=draws)
         _refuse_hooks(module, args, kwargs, inputs, outputs)
-    return Call(arguments=arguments, inputs=inputs, outputs=outputs)
+    return RecordedCall(arguments=arguments, inputs=inputs, outputs=outputs)
 
 
 def _outputs(
@@ -264,7 +273,7 @@ def _opened(  # noqa: C901  # what torch.export takes has many forms
     module: torch.nn.Module,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
-    call: Call,
+    call: RecordedCall,
     dynamic_shapes: Any,
 ) -> Iterator[tuple[tuple[str, int], str]]:
     """Yield tensor, axis and symbol of each axis that a user opens."""
@@ -315,10 +324,10 @@ def _opened(  # noqa: C901  # what torch.export takes has many forms
 
 def _resized(
     module: torch.nn.Module,
-    call: Call,
+    call: RecordedCall,
     opened: Mapping[tuple[str, int], str],
     symbol: str,
-) -> Call:
+) -> RecordedCall:
     """Return a call in which one open axis is longer; its values are the given ones."""
     import torch
 

@@ -13,18 +13,18 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harness.plugins.capture.check import Verdict
+    from harness.plugins.capture.check import CheckVerdict
 
 
 @pytest.fixture
-def parity_check(request: pytest.FixtureRequest) -> Callable[..., Verdict]:
+def parity_check(request: pytest.FixtureRequest) -> Callable[..., CheckVerdict]:
     """Check a module as `harness.check` does, and fail the test if it does not agree.
 
     The store and the folder of runs are those of pytest's own options. A worker of
     pytest-xdist has no part in the run's report, so its checks make runs of their own.
     """
 
-    def checked(module: Any, inputs: Any = None, **options: Any) -> Verdict:
+    def checked(module: Any, inputs: Any = None, **options: Any) -> CheckVerdict:
         __tracebackhide__ = True
         from harness.core.errors import ParityError
         from harness.core.shown import sentence
@@ -47,7 +47,7 @@ def parity_check(request: pytest.FixtureRequest) -> Callable[..., Verdict]:
 
 def _checked(
     config: pytest.Config, module: Any, inputs: Any, options: dict[str, Any]
-) -> Verdict:
+) -> CheckVerdict:
     from harness.judge.run import exit_code
     from harness.plugins.capture.check import AskedCheck, check
 

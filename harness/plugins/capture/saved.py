@@ -16,9 +16,9 @@ from harness.core.errors import SpecError, SuiteError
 from harness.core.whole_file import writing
 from harness.plugins.capture.calls import Calls
 from harness.plugins.capture.checkpoints import record_checkpoint
-from harness.plugins.capture.forms import LIBRARIES, Form, forms_of, name_of
+from harness.plugins.capture.forms import LIBRARIES, CallForm, forms_of, name_of
 from harness.plugins.capture.suites import (
-    Choice,
+    CheckSettings,
     Part,
     relative,
     rounded_in,
@@ -55,7 +55,7 @@ def test_parity(check, parity):
 
 
 def save_suite(
-    calls: Calls, folder: str | Path, choice: Choice, modules: Mapping[str, str]
+    calls: Calls, folder: str | Path, choice: CheckSettings, modules: Mapping[str, str]
 ) -> None:
     """Write the suite of recorded calls into a new or empty folder.
 
@@ -246,7 +246,7 @@ def init_suite(
             parts = _parts_of_checkpoint(given, beside / "captured", modules)
             home, where = given, "captured"
         own = any(part.folder for part in parts)
-        choice = Choice(checkpoint=relative(home, into) if own else "")
+        choice = CheckSettings(checkpoint=relative(home, into) if own else "")
         texts = {
             "parity.toml": suite_text(parts, choice, where),
             "tolerances.toml": tolerances_text(parts, choice),
@@ -319,7 +319,7 @@ def parts_in(folder: Path, modules: Mapping[str, str]) -> list[Part]:
                 "without arguments that returns the module."
             )
             raise SuiteError(msg)
-        form = Form(captured=captured, tensors={})
+        form = CallForm(captured=captured, tensors={})
         own = f"{name}/{NETWORK}" if has_network and not modules.get(name) else ""
         parts.append(Part(name=name, module=module, form=form, folder=own))
     return parts

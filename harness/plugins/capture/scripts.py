@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any
 
 from harness.core.errors import SpecError
-from harness.plugins.capture.calls import Calls, Recorder
+from harness.plugins.capture.calls import CallRecorder, Calls
 
 
 def run_recorded(
@@ -63,7 +63,7 @@ class _Watch:
         self._wanted = wanted
         self._samples = samples
         self._recording = ExitStack()
-        self.found: dict[str, Recorder] = {}
+        self.found: dict[str, CallRecorder] = {}
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -101,7 +101,7 @@ class _Watch:
             ):
                 found = Method(owner, found.__name__)
             if isinstance(found, torch.nn.Module):
-                one = Recorder(name=name, module=found, most=self._samples)
+                one = CallRecorder(name=name, module=found, most=self._samples)
                 self._recording.enter_context(one.recording())
                 self.found[name] = one
 

@@ -13,7 +13,7 @@ from harness.core.errors import SpecError
 from harness.core.runtime import EXACT, runtimes
 from harness.core.toml_file import did_you_mean
 from harness.judge.tolerance import TIER_NAMES
-from harness.plugins.capture.forms import Form
+from harness.plugins.capture.forms import CallForm
 from harness.recipes.calls import write_captured
 
 SUITE = "parity.toml"
@@ -35,13 +35,13 @@ class Part:
 
     name: str
     module: str
-    form: Form
+    form: CallForm
     folder: str = ""
     rounded: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class CheckSettings:
     """What a suite of recorded calls tests, as `harness.check` takes it.
 
     Attributes:
@@ -106,7 +106,7 @@ class Choice:
         return {name: tuple(self.variants) or (EXACT,) for name in names}
 
 
-def write_suite(folder: Path, parts: Sequence[Part], choice: Choice) -> Path:
+def write_suite(folder: Path, parts: Sequence[Part], choice: CheckSettings) -> Path:
     """Write a suite of recorded calls into a folder; return the path of its file.
 
     The suite is written last, so a folder without one is not complete.
@@ -122,7 +122,7 @@ def write_suite(folder: Path, parts: Sequence[Part], choice: Choice) -> Path:
 
 
 def suite_text(
-    parts: Sequence[Part], choice: Choice, captured: str = "captured"
+    parts: Sequence[Part], choice: CheckSettings, captured: str = "captured"
 ) -> str:
     """Return the text of parity.toml; `captured` is the folder of the calls."""
     export = {
@@ -185,7 +185,7 @@ def _turns(part: Part) -> int:
     return len(sizes) * max(len(captured.calls_of(own)) for own in sizes)
 
 
-def tolerances_text(parts: Sequence[Part], choice: Choice) -> str:
+def tolerances_text(parts: Sequence[Part], choice: CheckSettings) -> str:
     """Return the text of tolerances.toml."""
     lines = ["# How far a value may be from PyTorch's. Tiers, from tight to loose:"]
     lines.append(f"#   {', '.join(TIER_NAMES)}")

@@ -24,10 +24,45 @@ _in_contract = partial(
 _in_compare = partial(_rule, "harness/measure/compare.py")
 _in_metrics = partial(_rule, "harness/measure/metrics.py")
 _in_value = partial(_rule, "harness/judge/value.py")
+_in_patch = partial(_rule, "harness/runtimes/pytorch/patch.py")
+_of_calls = partial(_rule, tests="../plugins/capture/test_forms.py")
 
 _CONTRACT = "../plugins/contracts/test_files.py"
 
 FAULTS = (
+    _in_patch(
+        "wrong-patch-passes",
+        "multiple <= (_MOST.floors or math.inf)",
+        "True",
+        "moves_an_output_further",
+    ),
+    _in_patch(
+        "patch-of-weights-passes",
+        "    _refuse_weights(component, name, module, copy)\n",
+        "",
+        "a_patch_that_is_none",
+    ),
+    _of_calls(
+        "harness/recipes/nested.py",
+        "recorded-data-names-code",
+        "found: Any = sys.modules.get(module)",
+        "found: Any = __import__(module)",
+        "names_no_code",
+    ),
+    _of_calls(
+        "harness/plugins/capture/calls.py",
+        "one-of-two-kinds-of-calls-is-lost",
+        "_THIRD = 3",
+        "_THIRD = 2",
+        "none_of_two_kinds",
+    ),
+    _of_calls(
+        "harness/plugins/capture/forms.py",
+        "a-size-that-cannot-follow-is-open",
+        'named[sizes] = name = re.sub(r"\\W", "_", f"output_{own_name}")[:60]',
+        "name = sizes[0]",
+        "follows_in_no_way",
+    ),
     _in_compare(
         "relative-to-the-candidate",
         "_measure(expected, actual, floor_rms)",

@@ -8,6 +8,7 @@ import torch
 
 import harness
 from harness.core.outcome import Outcome
+from tests.plugin.project import called
 from tests.plugins.capture import nets
 
 ORT = ["onnxruntime"]
@@ -36,8 +37,8 @@ def test_a_nested_module_agrees_and_its_run_is_there(place):
 
 
 @pytest.mark.usefixtures("place")
-def test_a_module_that_does_not_agree_fails_a_test_with_its_text():
-    net = torch.nn.Linear(64, 64).eval()
+def test_a_module_that_does_not_agree_fails_a_test_and_can_be_cut_out(place):
+    net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()).eval()
     verdict = harness.check(
         net,
         (torch.randn(2, 64),),
@@ -51,6 +52,9 @@ def test_a_module_that_does_not_agree_fails_a_test_with_its_text():
     assert verdict.code == 1
     assert str(caught.value) == str(verdict)
     assert "first diverges" in str(verdict)
+    case, suite = verdict.verdicts[0].case, str(verdict.run / "sequential")
+    # MNN fuses the ReLU away, so the excerpt is compared as an output alone.
+    called(place, "repro", case, "--suite", suite).check(0, "operators around")
 
 
 @pytest.mark.usefixtures("place")
