@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import pkgutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -281,4 +282,19 @@ def live(name: str) -> dict[str, Any]:
     except Exception as error:
         msg = f"The module of {path} cannot be made again: {first_line(error)}. {again}"
         raise StageError(msg, outcome=Outcome.LOAD) from error
+    _register(kept["value"])
     return cast("dict[str, Any]", kept)
+
+
+def _register(value: Any) -> None:
+    """Tell transformers which outputs its networks collect.
+
+    Its constructors tell it, and a network that is read from a file has none.
+    """
+    import torch
+
+    outputs = sys.modules.get("transformers.utils.output_capturing")
+    for part in value.modules() if isinstance(value, torch.nn.Module) else ():
+        if outputs and hasattr(part, "_can_record_outputs"):
+            registry = outputs._CAN_RECORD_REGISTRY  # noqa: SLF001  # no public way
+            registry[part] = part._can_record_outputs  # noqa: SLF001

@@ -27,6 +27,9 @@ from harness.core.store_root import local_root
 from harness.engine.store import Store
 
 FILE: Final = "module.pt"
+_HOOKED: Final = "_output_capturing_hooks_installed"
+"""The mark of transformers on a network that has the hooks for its hidden states."""
+
 _HOOKS: Final = re.compile(r"_(forward|backward|state_dict|load_state_dict)\w*hooks\w*")
 _HOW: Final = (
     "Write a function in a module of yours that makes it, and give its name: "
@@ -77,7 +80,7 @@ def _write(value: Any, types: dict[str, type], path: Path) -> None:
     import torch
 
     try:
-        with _without_hooks(value), _by_value(value, types):
+        with without_hooks(value), _by_value(value, types):
             torch.save(
                 {"value": value, "types": types}, path, pickle_module=cloudpickle
             )
@@ -119,21 +122,34 @@ def _digest(path: Path) -> str:
 
 
 @contextmanager
-def _without_hooks(value: Any) -> Iterator[None]:
-    """Take hooks away meanwhile: what they observe is not what the module computes."""
+def without_hooks(value: Any) -> Iterator[None]:
+    """Take hooks away meanwhile: what they observe is not what the module computes.
+
+    A network of transformers that is called meanwhile sets its own hooks anew: with
+    them it collects hidden states that it returns.
+    """
     import torch
 
-    taken: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
-    for part in value.modules() if isinstance(value, torch.nn.Module) else ():
-        for name, held in vars(part).items():
-            if _HOOKS.fullmatch(name) and isinstance(held, dict) and held:
-                taken.append((held, dict(held)))
-                held.clear()
+    parts = list(value.modules()) if isinstance(value, torch.nn.Module) else []
+    taken = [
+        (held, dict(held))
+        for part in parts
+        for name, held in vars(part).items()
+        if _HOOKS.fullmatch(name) and isinstance(held, dict)
+    ]
+    marked = [part for part in parts if vars(part).pop(_HOOKED, False)]
+    for held, _ in taken:
+        held.clear()
     try:
         yield
     finally:
         for held, before in taken:
+            held.clear()
             held.update(before)
+        for part in parts:
+            vars(part).pop(_HOOKED, None)
+        for part in marked:
+            setattr(part, _HOOKED, True)
 
 
 @contextmanager

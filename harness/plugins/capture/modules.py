@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from harness.core.case import LONGEST, is_symbol
 from harness.core.errors import SpecError, first_line
+<<<<<<< HEAD
+from harness.plugins.capture.calls import Call, Calls, Recorder, named_arguments
+from harness.plugins.capture.live import without_hooks
+=======
 from harness.plugins.capture.calls import (
     CallRecorder,
     Calls,
     RecordedCall,
     named_arguments,
 )
+>>>>>>> main
 from harness.recipes.nested import put_together, taken_apart
 
 if TYPE_CHECKING:
@@ -246,24 +251,18 @@ def _refuse_hooks(
     outputs: Mapping[str, torch.Tensor],
 ) -> None:
     """Refuse hooks that change the outputs: no exporter and no worker has them."""
-    held = [
-        (name or "the module itself", hooks, dict(hooks))
+    hooked = [
+        name or "the module itself"
         for name, part in module.named_modules()
-        for hooks in (part._forward_hooks, part._forward_pre_hooks)  # noqa: SLF001  # no public way
-        if hooks
+        if part._forward_hooks or part._forward_pre_hooks  # noqa: SLF001  # no public way
     ]
-    if not held:
+    if not hooked:
         return
-    for _, hooks, _ in held:
-        hooks.clear()
-    try:
+    with without_hooks(module):
         without = _outputs(module, args, kwargs, inputs)
-    finally:
-        for _, hooks, before in held:
-            hooks.update(before)
     if next(_differing(outputs, without), None) is not None:
         msg = (
-            f"{type(module).__name__} has a hook of forward on {held[0][0]} that "
+            f"{type(module).__name__} has a hook of forward on {hooked[0]} that "
             "changes its outputs, and an exported file has no hooks; put what it "
             "does into forward."
         )

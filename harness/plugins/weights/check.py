@@ -202,8 +202,12 @@ def check_graph(
         name: weights.compared(name, places.get(_module_of(name), ()))
         for name in weights.names
     }
-    if any(isinstance(part, _BatchNorm) for part in module.modules()):
-        _leave_out_folded(found)
+    norms = {
+        own_path(name)
+        for name, part in module.named_modules()
+        if isinstance(part, _BatchNorm)
+    }
+    _leave_out_folded(found, norms)
     remade = {*_remade(module), *_folded(weights.names, probes)}
     remade |= {
         name
@@ -214,6 +218,7 @@ def check_graph(
     remade = {name for name in remade if found.get(name, EQUAL) != EQUAL}
     found.update(dict.fromkeys(remade, ELSEWHERE))
     _pair_by_shape(found, weights, held, remade)
+    _leave_out_folded(found, norms)
     differing = [one for one in found.values() if isinstance(one, _Differing)]
     equal = {name for name, one in found.items() if one == EQUAL}
     _name_others(differing, weights, equal)
@@ -504,14 +509,21 @@ def _pair_by_shape(
             found[name] = weights.paired(name, Read(free[0], None), SHAPE)
 
 
-def _leave_out_folded(found: dict[str, str | _Differing]) -> None:
-    """Let no weight differ that a batch normalisation was folded into."""
+def _leave_out_folded(
+    found: dict[str, str | _Differing], norms: Collection[str]
+) -> None:
+    """Let no weight differ that a batch normalisation was folded into.
+
+    `norms` are the modules of batch normalisations. A convolution without a bias gets
+    one, which stands where the bias of its normalisation stood.
+    """
     differing = {n: one for n, one in found.items() if isinstance(one, _Differing)}
     folded = {
         _module_of(name)
         for name, one in differing.items()
-        if one.found.kind == CHANNELS
+        if norms and one.found.kind == CHANNELS
     }
+    folded |= {*norms} if folded else set()
     found.update((n, ELSEWHERE) for n in differing if _module_of(n) in folded)
 
 

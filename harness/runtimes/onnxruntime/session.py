@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 from types import NoneType
-from typing import TypedDict
+from typing import TypedDict, TypeVar
 
 import numpy as np
 import onnx
@@ -48,6 +48,8 @@ from harness.runtimes.onnxruntime.segments import (
     segment_model,
 )
 from harness.runtimes.session import Feeds, OnValue, Ran, Spent, check_feeds
+
+T = TypeVar("T")
 
 OPTIMISATION = "optimization"
 """The hint for how much the deployed session may rewrite: 0, 1, 2 or 99."""
@@ -138,6 +140,7 @@ class OrtSession(AbstractContextManager["OrtSession"]):
     ) -> dict[str, np.ndarray]:
         """Run without optimisation, segment by segment."""
         check_feeds(feeds, self._inputs, self._path)
+        sizes = self._readable(sizes)
         segments = plan_segments(self._proto.graph, sizes, self._outputs)
         kind = _WHOLE if len(segments) == 1 else _SEGMENT
         # An initialiser may be an output, and no node makes it.
@@ -176,6 +179,7 @@ class OrtSession(AbstractContextManager["OrtSession"]):
 
     def isolate(self, feeds: Feeds, given: Feeds, on_value: OnValue) -> None:
         """Run the graph without optimisation; every operator reads given values."""
+        given = self._readable(given)
         model = cut_model(self._proto, given)
         sizes = {name: given[name].nbytes for name in given}
         for segment in plan_segments(model.graph, sizes, ()):
@@ -189,6 +193,15 @@ class OrtSession(AbstractContextManager["OrtSession"]):
                 continue
             self._open(_SEGMENT, segment_model(model, segment, live))
             self._call(list(segment.shows), live, on_value)
+
+    def _readable(self, values: Mapping[str, T]) -> dict[str, T]:
+        """Leave out what is in bfloat16: NumPy has none, and no session shows it."""
+        rounded = {
+            value.name
+            for value in self._proto.graph.value_info
+            if value.type.tensor_type.elem_type == onnx.TensorProto.BFLOAT16
+        }
+        return {name: one for name, one in values.items() if name not in rounded}
 
     def clock(self, feeds: Feeds, runs: int) -> list[Spent]:
         """Run a session as deployed that writes a profile."""

@@ -57,6 +57,38 @@ def test_a_module_that_does_not_agree_fails_a_test_and_can_be_cut_out(place):
     called(place, "repro", case, "--suite", suite).check(0, "operators around")
 
 
+@pytest.mark.usefixtures("place")
+def test_hidden_states_that_transformers_collects_by_hooks_are_outputs():
+    import transformers
+
+    config = transformers.Qwen3Config(
+        vocab_size=20, hidden_size=16, intermediate_size=16, num_hidden_layers=1,
+        num_attention_heads=2, num_key_value_heads=2, head_dim=8, use_cache=False,
+    )  # fmt: skip
+    net = transformers.Qwen3Model(config).eval()
+    ids = {"input_ids": torch.tensor([[1, 2, 3]]), "output_hidden_states": True}
+    verdict = harness.check(net, ids, runtimes=ORT)
+    with torch.no_grad():
+        made = net(**ids)
+
+    assert outcomes(verdict) == {Outcome.WITHIN}
+    assert {"hidden_states.0", "hidden_states.1"} <= set(
+        verdict.calls["qwen3model"].calls[0].outputs
+    )
+    assert len(made.hidden_states) == 2
+
+
+@pytest.mark.usefixtures("place")
+def test_a_value_in_bfloat16_is_left_out_and_the_rest_is_compared():
+    class Rounds(torch.nn.Module):
+        def forward(self, x):
+            return (x * 2).to(torch.bfloat16).float() + 1
+
+    verdict = harness.check(Rounds().eval(), (torch.randn(2, 4),), runtimes=ORT)
+
+    assert outcomes(verdict) == {Outcome.WITHIN}
+
+
 def test_a_named_open_axis_is_run_at_other_sizes(place):
     verdict = harness.check(
         torch.nn.Linear(4, 3).eval(),
