@@ -10,17 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from harness.core.case import LONGEST, is_symbol
 from harness.core.errors import SpecError, first_line
-<<<<<<< HEAD
-from harness.plugins.capture.calls import Call, Calls, Recorder, named_arguments
-from harness.plugins.capture.live import without_hooks
-=======
 from harness.plugins.capture.calls import (
     CallRecorder,
     Calls,
     RecordedCall,
     named_arguments,
 )
->>>>>>> main
+from harness.plugins.capture.live import without_hooks
 from harness.recipes.nested import put_together, taken_apart
 
 if TYPE_CHECKING:
