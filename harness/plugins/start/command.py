@@ -103,7 +103,7 @@ def init(  # one option each
 
     named = dict(text.partition("=")[::2] for text in modules)
     if wrong := next((text for text, place in named.items() if not place), ""):
-        msg = f"--module: {wrong!r} has no place; write it as in net=my_project.nets:make."
+        msg = f"--module: {wrong!r} has no place; write it as in net=my_nets:make."
         raise SpecError(msg)
     if named and is_known(checkpoint):
         msg = (
