@@ -14,9 +14,7 @@ from .core.runtime import Runtime as Runtime
 from .engine.finished_run import Report as Report
 from .engine.finished_run import load_report as load_report
 from .measure.compare import compare as compare
-from .plugins.capture.calls import Calls as Calls
 from .plugins.capture.calls import capture as capture
-from .plugins.capture.check import CheckVerdict as CheckVerdict
 from .plugins.capture.check import check as check
 from .suite.suite import Suite as Suite
 from .suite.suite import load_suite as load_suite

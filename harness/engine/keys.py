@@ -142,7 +142,7 @@ def _(argument: Entry) -> object:
 def _(argument: ExportSettings) -> object:
     settings = argument.settings
     if argument.patch:
-        settings["patch"] = [argument.patch, _own_code(module_part(argument.patch))]
+        settings["patch"] = [argument.patch, own_code_of(module_part(argument.patch))]
     return settings
 
 
@@ -437,14 +437,13 @@ def _suffixes(recipe: str) -> tuple[str, ...]:
     return _CHECKPOINT_SUFFIXES if recipe in RECIPES else _OWN_SUFFIXES
 
 
-@functools.cache
 def _recipe_code(recipe: str) -> dict[str, object]:
     """Return what decides a recipe; the harness's own recipes share one digest."""
-    return {"code": code_digest(DRAWN)} if recipe in RECIPES else _own_code(recipe)
+    return {"code": code_digest(DRAWN)} if recipe in RECIPES else own_code_of(recipe)
 
 
 @functools.cache
-def _own_code(*modules: str) -> dict[str, object]:
+def own_code_of(*modules: str) -> dict[str, object]:
     """Return what decides the user's own modules: their code and its packages."""
     files, tops = own_code(*filter(None, modules))
     known = packages_distributions() if tops else {}
@@ -456,6 +455,6 @@ def _own_code(*modules: str) -> dict[str, object]:
 def _recipe(component: Component) -> dict[str, object]:
     imported = {"imported": component.code} if component.code else {}
     own = own_modules(component) or ()
-    module = {"module": _own_code(*own)} if component.source.module else {}
+    module = {"module": own_code_of(*own)} if component.source.module else {}
     code = _recipe_code(component.recipe)
     return {"name": component.recipe, **code, **module, **imported}

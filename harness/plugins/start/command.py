@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from harness.commands.options import STORE, HomePath, into_folder
+from harness.core.errors import SpecError
 from harness.core.shown import echo, print_lines
 
 
@@ -100,11 +101,19 @@ def init(  # one option each
     from harness.plugins.start.init.unknown import is_known
     from harness.plugins.start.init.write import write_suite
 
+    named = dict(text.partition("=")[::2] for text in modules)
+    if wrong := next((text for text, place in named.items() if not place), ""):
+        msg = f"--module: {wrong!r} has no place; write it as in net=my_nets:make."
+        raise SpecError(msg)
+    if named and is_known(checkpoint):
+        msg = (
+            f"--module is for recorded calls, and {checkpoint} has none; leave it out."
+        )
+        raise SpecError(msg)
     if after is None and not is_known(checkpoint):
         from harness.plugins.capture.checkpoints import NotLoadedError
         from harness.plugins.capture.saved import init_suite
 
-        named = dict(text.partition("=")[::2] for text in modules)
         with suppress(NotLoadedError):  # the recipes say what is wrong with it
             for path in init_suite(checkpoint, into, named, force=force):
                 echo(f"wrote {path}")

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import pytest
 
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.record import LAYERS
 from harness.core.settings import Settings
 from harness.engine.engine import record_of
-from harness.plugins.explain.excerpts import Around, with_local_errors
+from harness.measure.compare import compare
+from harness.plugins.explain.excerpts import Around, error_in_floors, with_local_errors
+from harness.plugins.explain.explain import moved
 from harness.suite.judge import Judge
 from harness.suite.suite import load_suite
 from tests.places import DIGITS
+from tests.unit.reports import row
 
 if TYPE_CHECKING:
     from harness.engine.engine import Engine
@@ -46,3 +54,17 @@ def test_operators_that_cannot_run_alone_leave_the_verdict_as_it_was():
     )
     assert found == record
     assert verdict == judge.check(record, LAYERS)
+
+
+def test_an_error_is_infinite_where_values_are_not_finite():
+    """The finite ones may all agree, and no setting that keeps a NaN changes it."""
+    right = row("v", 2)
+    made = np.array([[np.nan, 1.0], [2.0, 3.0]])
+    lost = compare(expected=np.arange(4.0).reshape(2, 2), actual=made, floor_rms=1e-3)
+
+    assert error_in_floors(right) == pytest.approx(2, rel=1e-3)
+    assert error_in_floors(replace(right, comparison=lost)) == math.inf
+    assert moved(2.0, math.inf)
+    assert moved(math.inf, 2.0)
+    assert not moved(math.inf, math.inf)
+    assert moved(math.nan, 2.0)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from harness.core.groups import sample_groups
+from harness.core.record import OUTPUTS
 from harness.core.settings import Settings
 from harness.engine.engine import Engine
 from harness.engine.store import Store
@@ -121,3 +122,34 @@ def test_no_setting_fixes_a_branch_that_the_export_froze(tmp_path, monkeypatch):
     assert not found.fixing
     # The suite has no tolerances for MNN, which runs the same graph.
     assert found.stage.startswith("export, or both runtimes alike: mnn runs")
+
+
+GUARDED = RECIPE.replace(
+    "return self.b(h if x.shape[1] <= 12 else h - h.mean(1, keepdim=True))",
+    "return self.b(h.relu() / (h.relu() + 1e-15))",
+)
+
+
+@pytest.mark.slow  # the case runs four times
+def test_the_operator_that_the_optimiser_left_out_is_the_cause(tmp_path, monkeypatch):
+    text = SUITE.replace('exporter = "torchscript"\nopset = 17\n', "")
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "guards_a_division.py").write_text(GUARDED)
+    text = text.replace("branches_on_the_length", "guards_a_division")
+    (tmp_path / "parity.toml").write_text(text)
+    (tmp_path / "tolerances.toml").write_text(TOLERANCES)
+    monkeypatch.syspath_prepend(tmp_path)
+    suite = load_suite(tmp_path / "parity.toml")
+    judge = Judge.of(suite, Settings())
+
+    with Engine(Store(root=tmp_path / ".store"), suite.limits) as engine:
+        found = explain(engine, judge, suite.cases[0], lambda _: None)
+
+    said = " ".join(line.text for line in explanation_lines(found))
+    assert "the exporter left out add (other = 1e-15) in front of it" in said
+    assert "local error infinitely many floors" in said
+    assert found.fixing[0].change.name == "optimize = false"
+    assert found.fixing[0].passed
+    outputs = judge.check(found.record, OUTPUTS)
+    # It is in the component's own forward, and so in no module.
+    assert "left out add (other = 1e-15) at add" in outputs.reason

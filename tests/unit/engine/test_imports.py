@@ -72,7 +72,7 @@ def pool():
 
 def code_of(tmp_path: Path, pool: WorkerPool, component):
     """Return the digest of the code of a component, as another process finds it."""
-    keys._recipe_code.cache_clear()
+    keys.own_code_of.cache_clear()
     artifacts = Artifacts(Store(root=tmp_path / "store"), pool, None)
     return artifacts.known(case(component, "mnn")).component.code
 

@@ -21,7 +21,7 @@ def forget():
     def clear():
         for read in (keys._code, keys.code_digest, keys._package_code, keys._files):
             read.cache_clear()
-        keys._recipe_code.cache_clear()
+        keys.own_code_of.cache_clear()
         keys.code_of_plugins.cache_clear()
         _version.cache_clear()
 
