@@ -11,10 +11,10 @@ from fixtures.families import networks, patches
 from fixtures.families.findings import ROWS, RUNTIMES
 from harness.core.record import LAYERS, OUTPUTS
 
-SMOKE = {"z_image", "auraflow", "whisper_decoder", "super_resolution", "lstm"}
+SMOKE = {"qwen_image", "whisper_encoder", "whisper_decoder", "super_resolution", "lstm"}
 """What a push runs: with a patch and without, a cache, and what MNN gets wrong."""
 
-SMOKE_WITHOUT = {"z_image", "sana"}
+SMOKE_WITHOUT = {"qwen_image", "sana"}
 """And without a patch: an exporter that refuses, and one whose optimiser makes NaN."""
 
 WITHOUT = [name for name, row in ROWS.items() if row.without]

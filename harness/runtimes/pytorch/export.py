@@ -122,6 +122,13 @@ def _by_torchscript(
     network: TracedNetwork, folder: Path, *, external: bool
 ) -> Exported:
     component = network.component
+    # PyTorch takes no number as a name, and a part of a tuple has no other.
+    numbers = {
+        spec.name: f"output.{spec.name}"
+        for spec in component.outputs
+        if spec.name.isdigit()
+    }
+    axes = _dynamic_axes(component, network.settings)
     torch.onnx.export(
         network.copy,
         network.example,
@@ -130,12 +137,14 @@ def _by_torchscript(
         opset_version=network.settings.opset,
         do_constant_folding=True,
         input_names=[spec.name for spec in component.inputs],
-        output_names=[spec.name for spec in component.outputs],
-        dynamic_axes=_dynamic_axes(component, network.settings),
+        output_names=[numbers.get(one.name, one.name) for one in component.outputs],
+        dynamic_axes={numbers.get(name, name): one for name, one in axes.items()},
         external_data=external,
     )
     if external:
         _gather_weights(folder)
+    if numbers:
+        _rename(folder / MODEL, {made: name for name, made in numbers.items()})
     program = program_of_module(network.copy, network.example)
 
     def module_of(node: onnx.NodeProto) -> str:
@@ -143,6 +152,17 @@ def _by_torchscript(
 
     probes = link(program.probes, graph_values(folder / MODEL, module_of), {})
     return Exported(program=program, probes=tuple(probes))
+
+
+def _rename(path: Path, names: dict[str, str]) -> None:
+    """Give values of a file other names."""
+    model = onnx.load(path, load_external_data=False)
+    for node in model.graph.node:
+        for held in (node.input, node.output):
+            held[:] = [names.get(name, name) for name in held]
+    for output in model.graph.output:
+        output.name = names.get(output.name, output.name)
+    path.write_bytes(model.SerializeToString())
 
 
 def _gather_weights(folder: Path) -> None:

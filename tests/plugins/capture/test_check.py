@@ -79,6 +79,25 @@ def test_hidden_states_that_transformers_collects_by_hooks_are_outputs():
 
 
 @pytest.mark.usefixtures("place")
+def test_torchscript_exports_outputs_that_have_a_number_alone():
+    class Pair(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(4, 4)
+
+        def forward(self, x):
+            hidden = self.linear(x).relu()
+            return hidden @ hidden.T, hidden.cos()
+
+    verdict = harness.check(
+        Pair().eval(), (torch.randn(2, 4),), runtimes=ORT, exporter="torchscript"
+    )
+
+    assert outcomes(verdict) == {Outcome.WITHIN}
+    assert list(verdict.calls["pair"].calls[0].outputs) == ["0", "1"]
+
+
+@pytest.mark.usefixtures("place")
 def test_a_value_in_bfloat16_is_left_out_and_the_rest_is_compared():
     class Rounds(torch.nn.Module):
         def forward(self, x):
