@@ -22,6 +22,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -120,9 +122,8 @@ net(x)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 verdict = harness.check(net, (x,), runtimes=["onnxruntime"])
 after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-worker = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-print(verdict)
-print(json.dumps([before * 1024, after * 1024, worker * 1024]))
+assert verdict.passed, verdict
+print(json.dumps([before * 1024, after * 1024]))
 """
 
 
@@ -396,6 +397,23 @@ def show_capture(rounds, *, write):
         )
 
 
+def peaks(ending):
+    """Return the largest resident set of a worker, and the peak of all shares."""
+    import psutil
+
+    largest = together = 0
+    while not ending.done():
+        share = 0
+        for at, one in enumerate(psutil.Process().children(recursive=True)):
+            with suppress(psutil.Error):
+                held = one.memory_full_info()
+                share += held.pss
+                largest = max(largest, held.rss if at else 0)  # the first is the caller
+        together = max(together, share)
+        time.sleep(0.1)
+    return largest, together
+
+
 def show_memory(*, write):
     """Check a module of large weights, and say what it takes in memory and on disk."""
     weights = LAYERS * SIDE * SIDE * 4
@@ -403,7 +421,10 @@ def show_memory(*, write):
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder) / "store"
         start = time.perf_counter()
-        before, after, worker = json.loads(spoken(script, store, Path(folder)))
+        with ThreadPoolExecutor() as threads:
+            ending = threads.submit(spoken, script, store, Path(folder))
+            largest, together = peaks(ending)
+        before, after = json.loads(ending.result())
         took_s = time.perf_counter() - start
         kinds = {
             kind.name: sum(f.stat().st_size for f in kind.rglob("*") if f.is_file())
@@ -411,9 +432,10 @@ def show_memory(*, write):
         }
     told = (
         f"{weights / GIB:.2f} GiB of weights: the caller's peak rises by "
-        f"{(after - before) / weights:.2f} × the weights, the largest worker's peak is "
-        f"{worker / weights:.2f} ×; {kinds['module'] / weights:.2f} × on disk for the "
-        f"module, {sum(kinds.values()) / weights:.2f} × for all; {took_s:.0f} s"
+        f"{(after - before) / weights:.2f} × the weights, the largest worker holds "
+        f"{largest / weights:.2f} ×, all processes together {together / weights:.2f} × "
+        f"(with the caller's own module); {kinds['module'] / weights:.2f} × on disk, "
+        f"{sum(kinds.values()) / weights:.2f} × for all; {took_s:.0f} s"
     )
     print(told, kinds)
     if write:
@@ -427,7 +449,8 @@ def show_memory(*, write):
                 "weights": weights,
                 "before": before,
                 "after": after,
-                "worker": worker,
+                "largest": largest,
+                "together": together,
                 "disk": kinds,
             },
             code=CODE,
