@@ -25,6 +25,7 @@ from harness.core.kinds import MODULE
 from harness.core.permissions import is_private
 from harness.core.store_root import local_root
 from harness.engine.store import Store
+from harness.engine.store_folder import StoreFolder
 
 FILE: Final = "module.pt"
 _HOOKED: Final = "_output_capturing_hooks_installed"
@@ -49,15 +50,17 @@ def keep(value: Any, types: Mapping[str, type] | None = None) -> str:
 
     """
     root = local_root()
-    store = Store(root=root)
-    store.find(MODULE, {})  # makes the folder, so that its rights can be seen
+    folder = StoreFolder(root)
+    with folder.sentences():
+        folder.open()
     if not is_private(root):
         msg = (
             f"Others can write to the store at {root}, so no live module is kept "
             "there; set PARITY_STORE to a folder that only you can write."
         )
         raise SpecError(msg)
-    with TemporaryDirectory(prefix="parity-module-", dir=_beside(root)) as scratch:
+    # On the store's own disk, where a file can be renamed from.
+    with TemporaryDirectory(prefix="parity-module-", dir=root) as scratch:
         path = Path(scratch) / FILE
         _write(value, dict(types or {}), path)
 
@@ -65,14 +68,8 @@ def keep(value: Any, types: Mapping[str, type] | None = None) -> str:
             path.rename(folder / FILE)
             return {}
 
-        entry = store.make(MODULE, {"contents": _digest(path)}, build)
+        entry = Store(root=root).make(MODULE, {"contents": _digest(path)}, build)
     return f"{LIVE}{entry.key_digest}"
-
-
-def _beside(root: Path) -> Path:
-    """Return a folder on the store's own disk, where a file can be renamed from."""
-    root.mkdir(parents=True, exist_ok=True)
-    return root
 
 
 def _write(value: Any, types: dict[str, type], path: Path) -> None:

@@ -7,7 +7,10 @@ import pytest
 import torch
 
 import harness
+from harness.core.case import LIVE
+from harness.core.errors import SpecError
 from harness.core.outcome import Outcome
+from harness.plugins.capture.live import keep
 from tests.plugin.project import called
 from tests.plugins.capture import nets
 
@@ -34,6 +37,19 @@ def test_a_nested_module_agrees_and_its_run_is_there(place):
     assert {row.sample for row in record.rows} == {"realistic-0", "realistic-1"}
     assert "2 of 2 cases agree with PyTorch." in str(verdict)
     assert "<td>nested/mnn/fp32</td>" in verdict._repr_html_()
+
+
+def test_a_store_that_is_not_there_yet_keeps_a_module(tmp_path, monkeypatch):
+    monkeypatch.setenv("PARITY_STORE", str(tmp_path / "of" / "mine"))
+
+    assert keep(torch.nn.Linear(3, 4).eval()).startswith(LIVE)
+
+
+def test_a_store_that_others_can_write_keeps_no_module(tmp_path, monkeypatch):
+    monkeypatch.setenv("PARITY_STORE", str(tmp_path))
+    tmp_path.chmod(0o777)
+    with pytest.raises(SpecError, match="only you can write"):
+        keep(torch.nn.Linear(3, 4).eval())
 
 
 @pytest.mark.usefixtures("place")
