@@ -67,8 +67,7 @@ def save_suite(
     if choice.patch.startswith(LIVE):
         msg = (
             "the patch is a function of this process; put it into a module, and give "
-            "its "
-            'name: check(..., patch="my_patches:real_rotary").'
+            'its name: check(..., patch="my_patches:real_rotary").'
         )
         raise SpecError(msg)
     with _filled(Path(folder)) as beside:
