@@ -330,8 +330,8 @@ REWRITERS = ("onnxoptimizer", "onnxsim", "onnxslim")
         pytest.param(
             "tests",
             ("test", "fleet"),
-            # All but the first three are of environments that tests/exporters makes.
-            {"harness", "tests", "docs", "optimum", "txtai", *REWRITERS},
+            # All but the first four are of environments that tests/exporters makes.
+            {"harness", "tests", "docs", "fixtures", "optimum", "txtai", *REWRITERS},
             id="tests",
         ),
     ],
