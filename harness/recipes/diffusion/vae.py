@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 FOLDER = "vae"
 
-_STAGES = {
+STAGES = {
     "AutoencoderKL": "block_out_channels",
     "AutoencoderTiny": "encoder_block_out_channels",
 }
@@ -31,10 +31,10 @@ def class_name(config: Mapping[str, Any]) -> str:
 
     """
     name = str(config.get("_class_name", "AutoencoderKL"))
-    if name not in _STAGES:
+    if name not in STAGES:
         msg = (
             f"vae: no recipe knows the class {name!r}; they know "
-            f"{' and '.join(_STAGES)}."
+            f"{' and '.join(STAGES)}."
         )
         raise SuiteError(msg)
     return name
@@ -115,4 +115,4 @@ def multiples(source: Source, options: Options) -> dict[str, int]:
 
 def factor(config: Mapping[str, Any]) -> int:
     """Return the number of pixels per latent along one side."""
-    return int(2 ** (len(config[_STAGES[class_name(config)]]) - 1))
+    return int(2 ** (len(config[STAGES[class_name(config)]]) - 1))

@@ -8,16 +8,19 @@ from harness.core.case import Source
 from harness.core.errors import SuiteError
 from harness.plugins.capture.saved import captured_in
 from harness.plugins.start.init.onnx_files import foreign_onnx_files
-from harness.recipes import describe, discover
-from harness.recipes.checkpoint import read_config
+from harness.recipes.checkpoint import read_config, read_index
+from harness.recipes.diffusion import controlnet, transformer, unet, vae
+from harness.recipes.named import UNTESTED
 from harness.recipes.text.folder import is_encoder
+
+_TEXT = {"CLIPTextModel", "CLIPTextModelWithProjection", "T5EncoderModel"}
 
 
 def is_known(given: Path) -> bool:
     """Whether recipes make a suite of a folder, or say what is wrong with it.
 
-    Recorded calls need no recipe. A checkpoint is not known if it is complete and no
-    recipe takes one of its networks.
+    Recorded calls need no recipe. A pipeline is not known if it names a class of a
+    network that no recipe takes.
     """
     if captured_in(given):
         return False
@@ -30,8 +33,27 @@ def is_known(given: Path) -> bool:
     if not is_pipeline:  # a recipe of texts reads token ids
         return is_encoder(source) and "vocab_size" in read_config(source, "")
     try:
-        for name in discover(source):
-            describe(name, name, source)
+        index = read_index(source)
     except SuiteError:
-        return False
-    return True
+        return True
+    return all(
+        _is_taken(source, name, str(entry[-1]))
+        for name, entry in index.items()
+        if isinstance(entry, list) and entry and isinstance(entry[-1], str)
+    )
+
+
+def _is_taken(source: Source, name: str, kind: str) -> bool:
+    """Whether a recipe takes a part of a pipeline, or the part is no network."""
+    if name == transformer.FOLDER:
+        return transformer.class_of(source) in transformer.CLASSES
+    if name in UNTESTED or not (source.path / name / "config.json").is_file():
+        return True
+    return kind in {
+        "unet": {unet.CLASS},
+        "controlnet": {controlnet.CLASS},
+        "vae": {*vae.STAGES},
+        "text_encoder": _TEXT,
+        "text_encoder_2": _TEXT,
+        "text_encoder_3": _TEXT,
+    }.get(name, set())
