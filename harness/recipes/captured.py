@@ -122,12 +122,11 @@ def realistic(component: Component, shapes: Sizes, step: int, rng: Rng) -> Drawn
     del step
     captured = read_captured(component.source.path)
     same = captured.calls_of(shapes)
+    every = [_arrays(component, at) for at in same or range(len(captured.calls))]
     drawn: Drawn = {}
-    for at, spec in enumerate(component.inputs):
+    for spec in component.inputs:
         shape = spec.bind(shapes)
-        seen = [
-            _array(component, at, call) for call in same or range(len(captured.calls))
-        ]
+        seen = [arrays[spec.name] for arrays in every]
         first = seen[0]
         if len(seen) > 1 and first.shape == shape and all(map(_equal(first), seen)):
             drawn[spec.name] = first
@@ -157,19 +156,19 @@ def recorded(component: Component, shapes: Sizes, index: int) -> Drawn | None:
     turn = index // max(len(captured.sizes), 1)
     if turn >= len(calls):
         return None
-    return {
-        spec.name: _array(component, at, calls[turn])
-        for at, spec in enumerate(component.inputs)
-    }
+    return _arrays(component, calls[turn])
 
 
-def _array(component: Component, at: int, call: int) -> np.ndarray:
+def _arrays(component: Component, call: int) -> Drawn:
+    """Return the inputs of a recorded call, in the dtypes in which they are tested."""
     import torch
 
-    name = f"{call}/{at}"
-    tensor = read_tensors(component.source.path, [name])[name]
-    dtype = getattr(torch, component.inputs[at].dtype)
-    return cast("np.ndarray", tensor.to(dtype).numpy())
+    names = {f"{call}/{at}": spec for at, spec in enumerate(component.inputs)}
+    tensors = read_tensors(component.source.path, list(names))
+    return {
+        spec.name: tensors[name].to(getattr(torch, spec.dtype)).numpy()
+        for name, spec in names.items()
+    }
 
 
 def _equal(first: np.ndarray) -> Any:

@@ -28,6 +28,14 @@ class Method(torch.nn.Module):
         return getattr(self.network, self.method)(*args, **kwargs)
 
 
+def as_module(value: object) -> torch.nn.Module | None:
+    """Return a module, or a module's method as one; None for anything else."""
+    owner = getattr(value, "__self__", None)
+    if isinstance(owner, torch.nn.Module):
+        return Method(owner, getattr(value, "__name__", ""))
+    return value if isinstance(value, torch.nn.Module) else None
+
+
 def called_by(module: torch.nn.Module) -> tuple[torch.nn.Module, str]:
     """Return the module that has the weights, and the method that is called."""
     if isinstance(module, Method):

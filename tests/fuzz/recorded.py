@@ -52,7 +52,7 @@ class RecordedFormat(Format):
         from harness.recipes.inputs import generator
 
         parts = parts_in(self.folder.parent, {"net": "nets:make"})
-        suite_text(parts, CheckSettings())
+        suite_text(parts, CheckSettings(), "captured")
         source = Source(path=self.folder, module="nets:make")
         inputs, outputs = captured.signature(source, {})
         component = Component(

@@ -249,9 +249,7 @@ def capture(*, samples: int = 8, **modules: torch.nn.Module) -> Iterator[Calls]:
             module was never called.
 
     """
-    import torch
-
-    from harness.recipes.methods import Method
+    from harness.recipes.methods import as_module
 
     if not modules or samples < 1:
         msg = (
@@ -259,21 +257,15 @@ def capture(*, samples: int = 8, **modules: torch.nn.Module) -> Iterator[Calls]:
             "number of samples from 1."
         )
         raise SpecError(msg)
+    recorders = {}
     for name, given in modules.items():
         check_name("component", name)
-        owner = getattr(given, "__self__", None)
-        if isinstance(owner, torch.nn.Module):  # a method of a module
-            modules[name] = Method(owner, given.__name__)
-        elif not isinstance(given, torch.nn.Module):
+        if (module := as_module(given)) is None:
             kind = type(given).__name__
             msg = f"{name} is a {kind}, and no torch.nn.Module; give one."
             raise SpecError(msg)
-    calls = Calls(
-        {
-            name: CallRecorder(name=name, module=module, most=samples)
-            for name, module in modules.items()
-        }
-    )
+        recorders[name] = CallRecorder(name=name, module=module, most=samples)
+    calls = Calls(recorders)
     with calls.recording():
         yield calls
     calls.require()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.core.case import check_name
 from harness.core.errors import SpecError
+from harness.core.outcome import PARITY
 from harness.core.text import Line, screen
 from harness.plugins.capture.calls import Calls
 from harness.plugins.capture.forms import forms_of
@@ -33,7 +34,6 @@ class CheckVerdict:
     """Whether the files made from a module compute what the module computes.
 
     Attributes:
-        passed: Whether every value of every case agrees.
         code: 0 for parity, 1 for no parity, 2 where that could not be told.
         lines: What `parity run` prints of the same cases.
         verdicts: The verdict on each check of each case.
@@ -41,13 +41,17 @@ class CheckVerdict:
 
     """
 
-    passed: bool
     code: int
     lines: tuple[Line, ...]
     verdicts: tuple[CaseVerdict, ...]
     run: Path
     calls: Calls = field(compare=False)
     choice: CheckSettings = field(compare=False)
+
+    @property
+    def passed(self) -> bool:
+        """Whether every value of every case agrees."""
+        return self.code == PARITY
 
     def __str__(self) -> str:
         """Return the lines that `parity run` prints."""
@@ -286,7 +290,6 @@ class AskedCheck:
     ) -> CheckVerdict:
         """Return the verdict on cases that ran, with the exit code of their run."""
         return CheckVerdict(
-            passed=code == 0,
             code=code,
             lines=(*ran.lines, Line(text=""), *more),
             verdicts=ran.verdicts,
@@ -304,22 +307,21 @@ def parts_of(calls: Calls) -> tuple[list[Part], list[str]]:
     parts, notices = [], []
     for name, one in calls.items():
         check_name("component", name)
-        forms, notice = forms_of(one.module, one.calls, one.opened)
+        forms, notice = forms_of(one)
         notices += [f"{name}: {notice}"] if notice else []
         classes = {
-            c: class_of(c) for f in forms for c in classes_in(f.captured.arguments)
+            c: class_of(c)
+            for form in forms.values()
+            for c in classes_in(form.captured.arguments)
         }
         kept = one.given or keep(
             one.module, {c: cls for c, cls in classes.items() if cls}
         )
-        for at, form in enumerate(forms):
-            part = Part(
-                name=name if not at else f"{name}_{at + 1}",
-                module=kept,
-                form=form,
-                rounded=rounded_in(one.module),
-            )
-            parts.append(part)
+        rounded = rounded_in(one.module)
+        parts += [
+            Part(name=own, module=kept, form=form, rounded=rounded)
+            for own, form in forms.items()
+        ]
     return parts, notices
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from harness.core.case import DTYPES, is_symbol
 from harness.core.errors import SpecError
-from harness.plugins.capture.calls import RecordedCall
+from harness.plugins.capture.calls import CallRecorder, RecordedCall
 from harness.recipes.calls import Captured, Tensor
 from harness.recipes.captured import weights_of
 
@@ -32,8 +32,8 @@ _MOST_FORMS: Final = 4
 """How many forms of calls of one module are kept, each as a component."""
 
 _SIDES: Final = {
-    4: ("", "", "height", "width"),
-    5: ("", "", "frames", "height", "width"),
+    4: ("batch", "", "height", "width"),
+    5: ("batch", "", "frames", "height", "width"),
 }
 """What axes are called by the number of axes, where nothing else has the name."""
 
@@ -52,22 +52,16 @@ class CallForm:
     tensors: dict[str, torch.Tensor]
 
 
-def forms_of(
-    module: torch.nn.Module,
-    calls: Sequence[RecordedCall],
-    opened: Mapping[tuple[str, int], str] | None = None,
-) -> tuple[list[CallForm], str]:
-    """Return the forms of a module's calls, the most frequent first.
+def forms_of(recorder: CallRecorder) -> tuple[dict[str, CallForm], str]:
+    """Return the forms of a module's calls by the names of their components.
 
-    Args:
-        module: The module.
-        calls: Its calls.
-        opened: Names of axes that are open by a user's wish, by tensor and axis.
+    The most frequent form comes first, and has the name of the module.
 
     Returns:
         The forms, and a sentence about calls that are left out; empty if none is.
 
     """
+    calls = recorder.calls
     groups: dict[str, list[RecordedCall]] = {}
     for call in calls:
         groups.setdefault(call.form, []).append(call)
@@ -78,7 +72,13 @@ def forms_of(
             f"{sum(map(len, left))} of {len(calls)} calls have other arguments than "
             "the others, and are left out"
         )
-    return [_form(module, own, opened or {}) for own in ordered[:_MOST_FORMS]], notice
+    forms = {
+        f"{recorder.name}_{at}" if at > 1 else recorder.name: _form(
+            recorder.module, own, recorder.opened
+        )
+        for at, own in enumerate(ordered[:_MOST_FORMS], 1)
+    }
+    return forms, notice
 
 
 def _form(
@@ -179,10 +179,8 @@ def _symbols(
 def _named(name: str, axis: int, count: int, taken: Iterable[str]) -> str:
     """Return what an open axis is called: by its place, or by its tensor and number."""
     taken = set(taken)
-    usual = (
-        "batch" if axis == 0 else _SIDES.get(count, ("", "tokens", ""))[axis : axis + 1]
-    )
-    usual = usual if isinstance(usual, str) else "".join(usual)
+    sides = _SIDES.get(count, ("batch", "tokens"))
+    usual = sides[axis] if axis < len(sides) else ""
     plain = re.sub(r"\W", "_", name)[:40]
     if not plain.isidentifier():
         plain = f"input_{plain}"

@@ -37,7 +37,8 @@ def made_of(module: torch.nn.Module | str) -> torch.nn.Module:
     name = module if isinstance(module, str) else ""
     if name:
         try:
-            made = pkgutil.resolve_name(name)()
+            found = pkgutil.resolve_name(name)
+            made = found()
         except Exception as error:  # noqa: BLE001  # somebody's own code
             msg = (
                 f"{name!r} makes no module ({type(error).__name__}: "
@@ -45,7 +46,7 @@ def made_of(module: torch.nn.Module | str) -> torch.nn.Module:
                 "without arguments, as in 'my_project.nets:make'."
             )
             raise SpecError(msg) from None
-        module = made.eval() if inspect.isclass(pkgutil.resolve_name(name)) else made
+        module = made.eval() if inspect.isclass(found) else made
     if not isinstance(module, torch.nn.Module):
         msg = (
             f"{name or 'module'} is a {type(module).__name__}, and no torch.nn.Module."
@@ -153,13 +154,12 @@ def _called(
     state = torch.get_rng_state()
     outputs = _outputs(module, args, kwargs, inputs)
     draws = not torch.equal(state, torch.get_rng_state())
-    for name, one in inputs.items():
-        if not _equal(one, given[name]):
-            msg = (
-                f"{kind} changes its input {name} in place, so the next call sees "
-                "other numbers; clone it in forward."
-            )
-            raise SpecError(msg)
+    if changed := next(_differing(inputs, given), ""):
+        msg = (
+            f"{kind} changes its input {changed} in place, so the next call sees "
+            "other numbers; clone it in forward."
+        )
+        raise SpecError(msg)
     if is_first:
         again = _outputs(module, args, kwargs, inputs)
         _refuse_random(kind, outputs, again, draws=draws)
@@ -196,23 +196,13 @@ def _outputs(
     return {name: one.detach().clone() for name, one in outputs.items()}
 
 
-def _equal(one: torch.Tensor, two: torch.Tensor) -> bool:
-    import torch
-
-    if one.is_floating_point():
-        return torch.equal(one.nan_to_num(), two.nan_to_num())
-    return torch.equal(one, two)
-
-
 def _differing(
     one: Mapping[str, torch.Tensor], two: Mapping[str, torch.Tensor]
 ) -> Iterator[str]:
+    from harness.runtimes.pytorch.program import repeats
+
     for name, value in one.items():
-        if (
-            name not in two
-            or value.shape != two[name].shape
-            or not _equal(value, two[name])
-        ):
+        if name not in two or not repeats(value, two[name]):
             yield name
 
 

@@ -18,12 +18,12 @@ from harness.plugins.capture.calls import Calls
 from harness.plugins.capture.checkpoints import record_checkpoint
 from harness.plugins.capture.forms import LIBRARIES, CallForm, forms_of, name_of
 from harness.plugins.capture.suites import (
+    TEST_FILE,
     CheckSettings,
     Part,
     relative,
     rounded_in,
-    suite_text,
-    tolerances_text,
+    write_texts,
 )
 from harness.recipes.calls import FILE, WEIGHTS, read_captured, write_captured
 from harness.recipes.captured import weights_of
@@ -34,24 +34,6 @@ if TYPE_CHECKING:
 
 NETWORK: Final = "network"
 """Folder of the configuration and the weights of a network of a known library."""
-
-_TEST: Final = '''\
-"""Parity of the deployed models with PyTorch: `pytest -m parity`."""
-
-from pathlib import Path
-
-import pytest
-
-import harness
-
-SUITE = harness.load_suite(Path(__file__).parent / "parity.toml")
-
-
-@pytest.mark.parity
-@pytest.mark.parametrize("check", SUITE.checks())
-def test_parity(check, parity):
-    parity.require(check)
-'''
 
 
 def save_suite(
@@ -74,12 +56,8 @@ def save_suite(
         parts = write_calls(calls, beside / "captured", modules)
         own = any(part.folder for part in parts)
         choice = replace(choice, checkpoint="captured" if own else "")
-        (beside / "tolerances.toml").write_text(
-            tolerances_text(parts, choice), encoding="utf-8"
-        )
-        (beside / "test_parity.py").write_text(_TEST, encoding="utf-8")
-        suite = beside / "parity.toml"
-        suite.write_text(suite_text(parts, choice), encoding="utf-8")
+        (beside / "test_parity.py").write_text(TEST_FILE, encoding="utf-8")
+        suite = write_texts(beside, parts, choice)
         load_suite(suite)  # what its own reader refuses is not left behind
 
 
@@ -116,9 +94,7 @@ def write_calls(
             raise SpecError(msg)
     parts: list[Part] = []
     for name, one in calls.items():
-        forms, _ = forms_of(one.module, one.calls, one.opened)
-        for at, form in enumerate(forms):
-            own = name if not at else f"{name}_{at + 1}"
+        for own, form in forms_of(one)[0].items():
             write_captured(folder / own, form.captured, form.tensors)
             module = modules.get(name, "") or one.given
             beside = "" if module else _written(one.module, folder / own)
@@ -246,13 +222,8 @@ def init_suite(
             home, where = given, "captured"
         own = any(part.folder for part in parts)
         choice = CheckSettings(checkpoint=relative(home, into) if own else "")
-        texts = {
-            "parity.toml": suite_text(parts, choice, where),
-            "tolerances.toml": tolerances_text(parts, choice),
-            "test_parity.py": _TEST,
-        }
-        for name, text in texts.items():
-            (beside / name).write_text(text, encoding="utf-8")
+        (beside / "test_parity.py").write_text(TEST_FILE, encoding="utf-8")
+        write_texts(beside, parts, choice, where)
         with writing(into, "give another with --into"):
             for path in sorted(beside.iterdir()):
                 if path.is_dir() and (into / path.name).exists():
@@ -271,9 +242,7 @@ def _parts_of_checkpoint(
     calls, folders = record_checkpoint(checkpoint)
     parts: list[Part] = []
     for name, one in calls.items():
-        forms, _ = forms_of(one.module, one.calls)
-        for at, form in enumerate(forms):
-            own = name if not at else f"{name}_{at + 1}"
+        for own, form in forms_of(one)[0].items():
             write_captured(folder / own, form.captured, form.tensors)
             part = Part(
                 name=own,

@@ -87,20 +87,12 @@ class _Watch:
 
     def look(self, frame: FrameType) -> None:
         """Begin to record each wanted module that the script has by now."""
-        import torch
-
-        from harness.recipes.methods import Method
+        from harness.recipes.methods import as_module
 
         for name, place in self._wanted.items():
             if name in self.found:
                 continue
-            found = _value(place, frame)
-            owner = getattr(found, "__self__", None)
-            if isinstance(owner, torch.nn.Module) and not isinstance(
-                found, torch.nn.Module
-            ):
-                found = Method(owner, found.__name__)
-            if isinstance(found, torch.nn.Module):
+            if (found := as_module(_value(place, frame))) is not None:
                 one = CallRecorder(name=name, module=found, most=self._samples)
                 self._recording.enter_context(one.recording())
                 self.found[name] = one

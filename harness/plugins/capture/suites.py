@@ -11,13 +11,30 @@ from typing import Any
 
 from harness.core.errors import SpecError
 from harness.core.runtime import EXACT, runtimes
+from harness.core.settings import SUITE_FILE
 from harness.core.toml_file import did_you_mean
 from harness.judge.tolerance import TIER_NAMES
 from harness.plugins.capture.forms import CallForm
 from harness.recipes.calls import write_captured
 
-SUITE = "parity.toml"
-TOLERANCES = "tolerances.toml"
+TEST_FILE = '''\
+"""Parity of the deployed models with PyTorch: `pytest -m parity`."""
+
+from pathlib import Path
+
+import pytest
+
+from harness.suite.suite import load_suite
+
+SUITE = load_suite(Path(__file__).parent / "parity.toml")
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("check", SUITE.checks())
+def test_parity(check, parity):
+    parity.require(check)
+'''
+"""The test of a suite, which `parity init` writes too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +45,9 @@ class Part:
         name: Name of the component.
         module: Where its module comes from, as a suite says it.
         form: Its recorded calls.
-        why_rounded: Reason for the wider bounds of layers, by runtime; each is a bound
-            in TOML and the reason.
+        folder: The folder of its network in the checkpoint; empty for none.
+        rounded: The wider bounds of layers, by runtime; each is a bound in TOML and the
+            reason.
 
     """
 
@@ -107,23 +125,32 @@ class CheckSettings:
 
 
 def write_suite(folder: Path, parts: Sequence[Part], choice: CheckSettings) -> Path:
-    """Write a suite of recorded calls into a folder; return the path of its file.
-
-    The suite is written last, so a folder without one is not complete.
-    """
+    """Write a suite and its recorded calls into a folder; return the suite's file."""
     for part in parts:
         write_captured(
             folder / "captured" / part.name, part.form.captured, part.form.tensors
         )
-    (folder / TOLERANCES).write_text(tolerances_text(parts, choice), encoding="utf-8")
-    suite = folder / SUITE
-    suite.write_text(suite_text(parts, choice), encoding="utf-8")
+    return write_texts(folder, parts, choice)
+
+
+def write_texts(
+    folder: Path,
+    parts: Sequence[Part],
+    choice: CheckSettings,
+    captured: str = "captured",
+) -> Path:
+    """Write the two TOML files of a suite whose calls are there; return the suite's.
+
+    The suite is written last, so a folder without one is not complete.
+    """
+    tolerances = folder / "tolerances.toml"
+    tolerances.write_text(tolerances_text(parts, choice), encoding="utf-8")
+    suite = folder / SUITE_FILE
+    suite.write_text(suite_text(parts, choice, captured), encoding="utf-8")
     return suite
 
 
-def suite_text(
-    parts: Sequence[Part], choice: CheckSettings, captured: str = "captured"
-) -> str:
+def suite_text(parts: Sequence[Part], choice: CheckSettings, captured: str) -> str:
     """Return the text of parity.toml; `captured` is the folder of the calls."""
     export = {
         "exporter": choice.exporter,

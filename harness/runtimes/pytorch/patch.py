@@ -21,7 +21,7 @@ from harness.judge.tolerance import FULL_PRECISION, TIERS
 from harness.measure.compare import compare
 from harness.measure.trace import OUTPUT
 from harness.recipes.captured import live
-from harness.runtimes.pytorch.program import WRAPPER, as_array, as_tuple
+from harness.runtimes.pytorch.program import WRAPPER, as_array, as_tuple, repeats
 
 _MOST = TIERS[FULL_PRECISION]["outputs"]
 """How far a patch may move an output: as far as a deployed file in full precision."""
@@ -165,10 +165,7 @@ def _made(
 
 
 def _same(one: Sequence[torch.Tensor], two: Sequence[torch.Tensor] | None) -> bool:
-    return two is not None and all(
-        a.shape == b.shape and torch.equal(a.nan_to_num(), b.nan_to_num())
-        for a, b in zip(one, two, strict=True)
-    )
+    return two is not None and all(map(repeats, one, two))
 
 
 def _state(module: torch.nn.Module) -> Iterator[tuple[object, ...]]:

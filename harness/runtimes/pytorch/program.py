@@ -309,6 +309,12 @@ def applied_parameters(probes: Sequence[Probe]) -> set[str] | None:
     return {own_path(name) for name in applied}
 
 
+def repeats(one: torch.Tensor, two: torch.Tensor) -> bool:
+    """Whether two tensors have the same shape and numbers; NaN is equal to NaN."""
+    alike = one.shape == two.shape
+    return alike and bool(((one == two) | (one.isnan() & two.isnan())).all())
+
+
 def as_array(value: torch.Tensor) -> np.ndarray:
     """Return a value; NumPy has no bfloat16, and float32 holds each of its numbers."""
     value = value.detach()

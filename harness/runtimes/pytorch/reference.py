@@ -36,7 +36,12 @@ from harness.runtimes.pytorch.floors import (
     redraw,
 )
 from harness.runtimes.pytorch.patch import judged_patch
-from harness.runtimes.pytorch.program import Program, as_array, as_tuple
+from harness.runtimes.pytorch.program import (
+    Program,
+    as_array,
+    as_tuple,
+    repeats,
+)
 from harness.runtimes.pytorch.state import State
 
 
@@ -71,7 +76,7 @@ def check_reference(
         second = as_tuple(module(*tensors.values()))
     check_count(component, len(first))
     for spec, one, two in zip(component.outputs, first, second, strict=True):
-        if not _repeats(one, two):
+        if not repeats(one, two):
             gap = (one.double() - two.double()).abs().nan_to_num(math.inf).max().item()
             _refuse_state(component, module, state, tensors, first)
             _unsound(
@@ -95,7 +100,7 @@ def _refuse_state(
     state.restore()
     with torch.no_grad():
         again = as_tuple(module(*inputs.values()))
-    if not all(map(_repeats, first, again)):
+    if not all(map(repeats, first, again)):
         return
     kind, name = changed[0]
     more = f", and {len(changed) - 1} more" if changed[1:] else ""
@@ -104,11 +109,6 @@ def _refuse_state(
         "next run on the same inputs gives other outputs; make it an input and an "
         "output."
     )
-
-
-def _repeats(one: torch.Tensor, two: torch.Tensor) -> bool:
-    alike = one.shape == two.shape
-    return alike and bool(((one == two) | (one.isnan() & two.isnan())).all())
 
 
 def _refused(component: Component, sizes: str, error: Exception) -> RefusedError:

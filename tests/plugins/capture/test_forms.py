@@ -77,8 +77,9 @@ def recorded(net, *calls):
     with harness.capture(net=net) as found, torch.no_grad():
         for args in calls:
             net(*args)
-    (form,), notice = forms_of(net, found["net"].calls)
+    forms, notice = forms_of(found["net"])
     assert not notice
+    (form,) = forms.values()
     return form.captured
 
 

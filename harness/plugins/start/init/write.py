@@ -12,6 +12,7 @@ from pathlib import Path
 from harness.core.errors import ParityError, SuiteError
 from harness.core.settings import Settings
 from harness.core.whole_file import writing
+from harness.plugins.capture.suites import TEST_FILE
 from harness.plugins.start.init.checkpoint import texts_of_checkpoint
 from harness.plugins.start.init.onnx_files import (
     foreign_onnx_files,
@@ -30,24 +31,6 @@ _FILES = ("parity.toml", "tolerances.toml", _SCHEMA, "test_parity.py")
 # A TOML language server reads this line. The schema is beside the suite, so the line is
 # right on every machine, without a network, and for this version.
 _HEAD = f"#:schema ./{_SCHEMA}\n"
-
-TEST_FILE = '''\
-"""Parity of the deployed models with PyTorch: `pytest -m parity`."""
-
-from pathlib import Path
-
-import pytest
-
-from harness.suite.suite import load_suite
-
-SUITE = load_suite(Path(__file__).parent / "parity.toml")
-
-
-@pytest.mark.parity
-@pytest.mark.parametrize("check", SUITE.checks())
-def test_parity(check, parity):
-    parity.require(check)
-'''
 
 
 def write_suite(  # one for each choice of the user

@@ -17,8 +17,9 @@ from harness.core.runtime import runtimes
 from harness.core.settings import Settings
 from harness.judge.policy import Policy
 from harness.judge.tolerance import first_tiers
+from harness.plugins.capture.suites import TEST_FILE
 from harness.plugins.start.init.render import first_runtimes
-from harness.plugins.start.init.write import TEST_FILE, write_suite
+from harness.plugins.start.init.write import write_suite
 from harness.recipes import recipe_module
 from harness.recipes.inputs import draw
 from harness.recipes.text.sample_texts import QUESTIONS
