@@ -7,7 +7,7 @@ sessions.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -385,11 +385,16 @@ class Target:
 
     Attributes:
         name: Name in ids, for example ``phone``.
-        command: Program and arguments; see `harness.suite.schema.TargetTable`.
+        command: Program and arguments that start a Python there.
         trace: Path of a trace, which has what the runtime showed there; empty where a
             runtime is run.
         version: Version of the runtime, if the harness makes an environment for it
             here. Then `command` is empty.
+        kind: The kind of its table, for the plug-in that reaches it; empty for the
+            others.
+        table: Name of its table.
+        settings: What the plug-in of its kind reads, sorted pairs.
+        device: Fields of `Device` that it sets, sorted pairs.
 
     """
 
@@ -397,6 +402,10 @@ class Target:
     command: tuple[str, ...] = ()
     trace: str = ""
     version: str = ""
+    kind: str = ""
+    table: str = ""
+    settings: tuple[tuple[str, str], ...] = ()
+    device: tuple[tuple[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
         check_name("target", self.name)
@@ -436,12 +445,18 @@ class Device:
         What was added later is left out where it is not used, so older keys and
         records stay valid.
         """
-        later = ("target", "provider_options", "cpu_nodes", "api")
-        return {
-            name: value
-            for name, value in asdict(self).items()
-            if value or name not in later
-        }
+        found = asdict(self)
+        if self.target is not None:
+            # Its own fields of the device are the device's here.
+            del found["target"]["device"]
+            later = ("kind", "table", "settings")
+            found["target"] = _without_empty(found["target"], later)
+        later_here = ("target", "provider_options", "cpu_nodes", "api")
+        return _without_empty(found, later_here)
+
+
+def _without_empty(found: dict[str, Any], later: Collection[str]) -> dict[str, Any]:
+    return {k: value for k, value in found.items() if value or k not in later}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,6 +37,7 @@ class Plugin:
         adapters: Functions of a `Source` that names a LoRA. Each returns an `Adapter`
             of `harness.recipes.adapters`, or None.
         commands: `click` commands of `parity`.
+        makes: `click` commands of `parity target make`.
         checks: Functions of a `CaseRecord`. Each returns None, or one sentence that
             says what is wrong. The outputs of the case then fail with the outcome
             ``check``.
@@ -93,6 +94,8 @@ class Plugin:
             yields sentences for the end of the run's summary and page.
         sessions: Functions of an `Opening` of a deployed file on a target. Each returns
             a context manager that gives the `Session`, or None for another's target.
+        targets: Kinds of the tables ``[target.NAME]`` of a suite, each a
+            `harness.suite.places.TargetKind`.
         preload: Modules that the process of PyTorch imports before its first job.
 
     """
@@ -102,6 +105,7 @@ class Plugin:
     baselines: tuple[str, ...] = ()
     adapters: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
+    makes: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
     reports: tuple[str, ...] = ()
@@ -126,6 +130,7 @@ class Plugin:
     notes: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     sessions: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
 
 

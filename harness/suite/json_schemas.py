@@ -18,7 +18,8 @@ from harness.core.toml_json_schema import json_schema
 from harness.judge.known_gaps import GapsFile
 from harness.judge.policy import Stated, StatedOfComponent
 from harness.suite.end_to_end import reader_of_tables
-from harness.suite.schema import EndToEndTable, SuiteFile
+from harness.suite.places import target_kinds
+from harness.suite.schema import EndToEndTable, SuiteFile, TargetTable
 
 
 def schemas() -> dict[str, str]:
@@ -37,13 +38,17 @@ def schemas() -> dict[str, str]:
 def suite_schema() -> dict[str, Any]:
     """Return the JSON Schema of parity.toml."""
     reader = reader_of_tables()
-    kinds = reader.tables if reader else ()
-    schema = json_schema(SuiteFile, *kinds)
-    del schema["$defs"][EndToEndTable.__name__]
-    pipelines = schema["$defs"][SuiteFile.__name__]["properties"]["pipeline"]
-    pipelines["additionalProperties"] = {
-        "anyOf": [{"$ref": f"#/$defs/{kind.__name__}"} for kind in kinds]
+    kinds = {
+        "pipeline": (EndToEndTable, tuple(reader.tables if reader else ())),
+        "target": (TargetTable, tuple(one.table for one in target_kinds().values())),
     }
+    schema = json_schema(SuiteFile, *(one for _, own in kinds.values() for one in own))
+    keys = schema["$defs"][SuiteFile.__name__]["properties"]
+    for key, (base, own) in kinds.items():
+        del schema["$defs"][base.__name__]
+        keys[key]["additionalProperties"] = {
+            "anyOf": [{"$ref": f"#/$defs/{kind.__name__}"} for kind in own]
+        }
     return schema
 
 

@@ -24,6 +24,9 @@ from harness.core.toml_schema import (
     sentence,
 )
 
+COMMAND: Final = "command"
+"""The usual kind of target."""
+
 OLDEST_OPSET: Final = 14
 ATTENTIONS: Final = ("eager", "sdpa")
 
@@ -236,16 +239,15 @@ class BackendTable(Keys, frozen=True, kw_only=True):
     api: Word = ""
 
 
-class TargetTable(Keys, frozen=True, kw_only=True):
-    """A place other than this process where a runtime runs.
+class TargetTable(Keys, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """A table of targets, whose other keys a plug-in declares.
 
     Attributes:
-        command: Program and arguments that start a Python there, which has numpy and
-            the runtime. A path is relative to the suite's folder.
+        kind: The kind of target; the default is a command.
 
     """
 
-    command: Annotated[tuple[Word, ...], Meta(min_length=1)]
+    kind: str = COMMAND
 
 
 class OwnVariantTable(Keys, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ a table is wrong.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from itertools import cycle, islice, product
@@ -27,11 +27,13 @@ from harness.core.case import (
     Sample,
     Target,
     Variant,
+    check_name,
 )
 from harness.core.errors import SpecError
 from harness.core.runtime import EXACT, runtime, runtimes
 from harness.core.toml_file import did_you_mean
 from harness.core.toml_schema import Keys, read
+from harness.suite.places import target_kinds
 from harness.suite.schema import (
     BackendTable,
     ExportTable,
@@ -323,10 +325,10 @@ def read_variants(file: SuiteFile, components: Collection[str]) -> tuple[Planned
     return tuple(plan for name in candidates for plan in _plans(name, file, targets))
 
 
-def read_targets(file: SuiteFile) -> dict[str, Target]:
-    """Return every ``[target.*]`` by name."""
+def read_targets(file: SuiteFile) -> dict[str, tuple[Target, ...]]:
+    """Return the targets of every ``[target.*]``, by the table's name."""
     used = {name for backend in file.backend.values() for name in backend.targets}
-    targets = {}
+    targets: dict[str, tuple[Target, ...]] = {}
     for name, table in file.target.items():
         if name not in used:
             text = (
@@ -334,21 +336,27 @@ def read_targets(file: SuiteFile) -> dict[str, Target]:
                 "[backend.*], or remove this."
             )
             raise table.error(text)
-        first, *rest = table.command
-        if "/" in first:
-            first = str(path_beside(table, "command", first))
+        kinds = target_kinds()
+        table.check_options("kind", kinds)
+        kind = kinds[table.kind]
+        own = read(table.place, kind.table)
         with table.place.errors_at():
-            targets[name] = target_of(name, command=(first, *rest))
+            check_name("target", name)
+        targets[name] = tuple(kind.targets(name, own))
+        with table.place.errors_at():
+            for one in targets[name]:
+                check_target(one)
     return targets
 
 
-def target_of(name: str, command: tuple[str, ...] = (), trace: str = "") -> Target:
-    """Return a target that somebody named.
+def check_target(target: Target) -> None:
+    """Refuse the name of a target that an id cannot have, or would be misread with.
 
     Raises:
-        SpecError: An id cannot have this name, or would be misread with it.
+        SpecError: It is such a name.
 
     """
+    name = target.name
     precisions = {word for one in runtimes().values() for word in one.precisions}
     # fp32@phone-low must be one case: phone in low precision.
     if name == HERE or {name, name.rpartition("-")[2]} & precisions:
@@ -357,7 +365,6 @@ def target_of(name: str, command: tuple[str, ...] = (), trace: str = "") -> Targ
             f"({', '.join((HERE, *sorted(precisions)))}); take another name."
         )
         raise SpecError(msg)
-    return Target(name=name, command=command, trace=trace)
 
 
 class Choosing(Protocol):
@@ -400,7 +407,7 @@ def read_reference(file: SuiteFile) -> Device:
 
 
 def _plans(
-    backend: str, file: SuiteFile, targets: Mapping[str, Target]
+    backend: str, file: SuiteFile, targets: Mapping[str, Sequence[Target]]
 ) -> Iterator[Planned]:
     built_in = runtime(backend).variants
     table, tables = file.backend[backend], file.variant.get(backend, {})
@@ -444,7 +451,7 @@ def _is_made(table: OwnVariantTable) -> bool:
 
 
 def _devices(
-    backend: str, table: BackendTable, targets: Mapping[str, Target]
+    backend: str, table: BackendTable, targets: Mapping[str, Sequence[Target]]
 ) -> list[tuple[Device, str]]:
     """Return each place and precision of a backend, and its part of the ids."""
     declared = runtimes().get(backend)
@@ -487,7 +494,11 @@ def _devices(
         table.check_options("api", apis)
     table.check_options("targets", (HERE, *targets))
     versions = _versions(table, targets)
-    places = {**targets, **versions}
+    listed_targets = [
+        one
+        for name in table.targets
+        for one in ((None,) if name == HERE else targets[name])
+    ]
     usual = Device(
         device=device,
         threads=table.threads,
@@ -499,25 +510,36 @@ def _devices(
     )
     return [
         (
-            replace(usual, precision=precision, target=places.get(place)),
+            replace(
+                usual,
+                precision=precision,
+                target=target,
+                **(dict(target.device) if target else {}),
+            ),
             "".join([AT, "-".join(words)] if words else []),
         )
-        for place, precision in product((*table.targets, *versions), listed or (exact,))
+        for target, precision in product(
+            (*listed_targets, *versions), listed or (exact,)
+        )
+        for place in (target.name if target else HERE,)
         for words in ([word for word in (place, precision) if word not in plain],)
     ]
 
 
-def _versions(table: BackendTable, targets: Mapping[str, Target]) -> dict[str, Target]:
+def _versions(
+    table: BackendTable, targets: Mapping[str, Sequence[Target]]
+) -> list[Target]:
     """Return a target for each of a runtime's versions."""
     for key, listed in (("versions", table.versions), ("converter", [table.converter])):
         for version in filter(None, listed):
             if not _VERSION.fullmatch(version):
                 text = f'{version!r} is no version; write it as in "3.5.0".'
                 raise table.error(text, key)
-    if twice := {*table.versions} & {*targets}:
+    names = {one.name for some in targets.values() for one in some}
+    if twice := {*table.versions} & names:
         text = f"{min(twice)!r} is also a [target.*]; give that another name."
         raise table.error(text, "versions")
-    return {one: Target(name=one, version=one) for one in table.versions}
+    return [Target(name=one, version=one) for one in table.versions]
 
 
 def _variant(

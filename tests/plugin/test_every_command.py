@@ -33,6 +33,7 @@ CALLS = (
     *("init checkpoint", "init checkpoint --into new --no-measure", "init no_folder"),
     *("store list", "store verify", "store prune --max-gb 100", "store clear"),
     *("store push no_place://x", "store pull no_place://x", "target make"),
+    *("target make arm64 --with no", "target make browser --browser no_browser"),
     *("versions no_case", "no_command", "run --no-option"),
 )
 

@@ -8,5 +8,6 @@ PLUGIN = Plugin(
         "harness.plugins.elsewhere.command:judge",
         "harness.plugins.elsewhere.emulated:target",
     ),
+    targets=("harness.plugins.elsewhere.commands:COMMAND",),
     sessions=("harness.plugins.elsewhere.sessions:opened",),
 )

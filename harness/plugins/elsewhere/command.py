@@ -134,12 +134,12 @@ def traced_case(
         SuiteError: It cannot be read, or is of no case or no sample of the suite.
 
     """
-    from harness.core.case import AT
+    from harness.core.case import AT, Target
     from harness.core.errors import SpecError
     from harness.plugins.elsewhere.dump import as_trace, is_trace
     from harness.plugins.elsewhere.form import LAYERS, OUTPUTS
     from harness.plugins.elsewhere.traced import about, most_output_bytes, size_of
-    from harness.suite.tables import target_of
+    from harness.suite.tables import check_target
 
     given = path
     if not path.exists():
@@ -194,7 +194,8 @@ def traced_case(
             )
             raise SuiteError(msg)
     try:
-        target = target_of(name or told.name, trace=str(path.absolute()))
+        target = Target(name=name or told.name, trace=str(path.absolute()))
+        check_target(target)
     except SpecError as error:
         raise SuiteError(str(error)) from None
     # The id of a precision here, fp32@low, becomes that of a target's: fp32@phone-low.

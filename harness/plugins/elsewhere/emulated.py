@@ -19,6 +19,7 @@ import click
 from harness.commands.options import HomePath
 from harness.core.errors import SpecError
 from harness.core.permissions import make_folders
+from harness.core.plugins import added
 from harness.core.program import run_program
 from harness.core.shown import echo
 from harness.core.whole_file import writing
@@ -53,13 +54,34 @@ print(sys.argv[1], getattr(module, "__version__", "") or module.version())
 """
 
 
+class _Makes(click.Group):
+    """The commands that make places: the own one, and those of plug-ins."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all."""
+        return sorted({*super().list_commands(ctx), *_added_makes()})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command with a name; None if there is none."""
+        return super().get_command(ctx, cmd_name) or _added_makes().get(cmd_name)
+
+
+def _added_makes() -> dict[str, click.Command]:
+    found = (one.function for one in added("makes"))
+    return {str(one.name): one for one in found if isinstance(one, click.Command)}
+
+
 @click.group()
 def target() -> None:
     """Prepare machines other than this one on which runtimes run."""
 
 
-@target.command("make")
-@click.argument("arch", type=click.Choice(["arm64"]))
+@target.group("make", cls=_Makes)
+def make() -> None:
+    """Make a place where runtimes run, and print its table for parity.toml."""
+
+
+@make.command("arm64")
 @click.option(
     "--cpu",
     default="cortex-a76",
@@ -70,13 +92,13 @@ def target() -> None:
     "--into",
     default=None,
     type=HomePath(path_type=Path, file_okay=False),
-    help="Folder to write to; the default is targets/ARCH in the default store.",
+    help="Folder to write to; the default is targets/arm64 in the default store.",
 )
 @click.option(
     "--root",
     default=None,
     type=HomePath(path_type=Path, exists=True, file_okay=False),
-    help="The files of a system of ARCH that has a Python, such as those of a "
+    help="The files of a system of arm64 that has a Python, such as those of a "
     "container; else they are made from packages of Debian.",
 )
 @click.option(
@@ -87,10 +109,10 @@ def target() -> None:
     help="The version of a runtime, or of numpy, that is put there; the default is the "
     "version that is installed here. Can be given more than once.",
 )
-def make(
-    arch: str, cpu: str, into: Path | None, root: Path | None, chosen: tuple[str, ...]
+def arm64(
+    cpu: str, into: Path | None, root: Path | None, chosen: tuple[str, ...]
 ) -> int:
-    """Make an emulated machine, and print its table for parity.toml.
+    """Make an emulated ARM machine, and print its table for parity.toml.
 
     It takes packages of Debian and wheels of the runtimes that are installed here, and
     needs no rights. A second processor shares the files of the first.
@@ -99,6 +121,7 @@ def make(
 
     from harness.core.store_root import local_root
 
+    arch = "arm64"
     folder = (into or local_root() / "targets" / arch).absolute()
     wanted = _wanted(chosen)
     with writing(folder.parent, "give another with --into"):

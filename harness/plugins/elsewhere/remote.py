@@ -9,53 +9,33 @@ import shlex
 import subprocess  # noqa: TID251  # the harness talks with it while it runs
 import sys
 import threading
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn
 
 from harness.core.case import Target
 from harness.core.errors import StageError
 from harness.core.kept_log import KeptLog
 from harness.core.outcome import Outcome
 from harness.core.program import isolated, signal_name
-from harness.core.received import DamagedError
 from harness.core.runtime import Runtime
 from harness.engine.host import last_words
 from harness.engine.pythons import python_of
 from harness.plugins.elsewhere import agent
-from harness.plugins.elsewhere.frames import Had, Hello, Line, read_frame
-from harness.runtimes.driving import Driving, Show, Values
-from harness.runtimes.session import Feeds
-
-if TYPE_CHECKING:
-    import numpy as np
-
-STALL_S: Final = 60.0
-"""Time that a target may take to start, or to take a piece of a file, in seconds. While
-it computes, the time limit of the case counts."""
+from harness.plugins.elsewhere.asked import STALL_S, AgentError, Asked
+from harness.plugins.elsewhere.frames import Had, Hello, Line
 
 _PIECE_BYTES: Final = 1 << 24
 _PIPE_BYTES: Final = 1 << 20
 _BANNER_BYTES: Final = 1 << 20
 """What a shell may print before a Python answers."""
 
-_TIMES: Final = 1 << 12
-"""How often one value may come in a run: a loop of a graph makes it in each round."""
-
 _BEFORE: Final = "before a Python answered"
 
-T = TypeVar("T")
 
-
-class AgentError(Exception):
-    """An error that a runtime raised on a target; its text is the runtime's."""
-
-
-class Remote(Driving):
+class Remote(Asked):
     """A runtime on a target; `log` has the last lines that the target printed.
 
     `files` are those that a session needs, in one folder.
@@ -91,55 +71,6 @@ class Remote(Driving):
         except BaseException:
             self.close()
             raise
-
-    def call(
-        self, do: str, feeds: Feeds | None = None, show: Show | None = None, **said: Any
-    ) -> Any:
-        """Call a method of the target's driver, and return its result.
-
-        Raises:
-            StageError: The connection broke.
-            AgentError: The method raised an error.
-
-        """
-        return self._asked(do, Any, said, feeds, show, limit_s=None)
-
-    def ask(
-        self,
-        do: str,
-        kind: type[T],
-        feeds: Feeds | None = None,
-        values: Values | None = None,
-        /,
-        **said: Any,
-    ) -> T:
-        """Call a method of the target's driver, and check what comes.
-
-        Raises:
-            StageError: The connection broke, or something else came.
-            AgentError: The method raised an error.
-
-        """
-        if values is None:
-            return self._asked(do, kind, said, feeds, limit_s=None)
-        times: Counter[str] = Counter()
-        most = 1 if values.ends is None else _TIMES
-        names = {
-            f"{name}{end}" for name in values.names for end in values.ends or ("",)
-        }
-
-        def take(name: str, value: np.ndarray) -> None:
-            times[name] += 1
-            if name not in names or times[name] > most:
-                how = "once more" if name in names else "that nobody asked for"
-                self._refuse(f"sent a value {name[:80]!r} {how}", Outcome.CRASHED)
-            values.show(name, value)
-
-        result = self._asked(do, kind, said, feeds, take, limit_s=None)
-        if values.ends is None and (lacks := names - {*times}):
-            some = min(lacks)
-            self._refuse(f"did not send the value {some[:80]!r}", Outcome.CRASHED)
-        return result
 
     def close(self) -> None:
         """End the agent, which takes its temporary files along."""
@@ -278,38 +209,6 @@ class Remote(Driving):
                 limit_s = STALL_S if at + _PIECE_BYTES < size else None
                 self._asked("put", None, said, {"piece": piece}, limit_s=limit_s)
 
-    def _asked(
-        self,
-        do: str,
-        kind: Any,
-        said: Mapping[str, object],
-        arrays: Feeds | None = None,
-        show: Show | None = None,
-        *,
-        limit_s: float | None = STALL_S,
-    ) -> Any:
-        """Send a request, hand over the values that come, and return the result."""
-        self._write(agent.pack({"do": do, "with": said}, arrays or {}))
-        where = f"during {do!r}"
-        fill = partial(self._fill, limit_s=limit_s, where=where)
-        while True:
-            try:
-                frame = read_frame(fill)
-                if frame.failed is None and frame.name is None:
-                    return frame.result(kind)
-            except DamagedError as error:
-                self._refuse(
-                    f"sent something that is no frame of the agent {where} ({error}); "
-                    "its command must pass bytes on unchanged, without a terminal",
-                    Outcome.CRASHED,
-                )
-            if frame.failed is not None:
-                raise AgentError(frame.failed)
-            name = frame.name or ""
-            if show is None:
-                self._refuse(f"sent a value {name[:80]!r} {where}", Outcome.CRASHED)
-            show(name, frame.value)
-
     def _fill(self, view: memoryview, limit_s: float | None, where: str) -> None:
         """Read as many bytes as a buffer has."""
         assert self._popen.stdout is not None  # noqa: S101  # for mypy
@@ -367,10 +266,6 @@ class Remote(Driving):
 
     def _program(self) -> str:
         return f"`{shlex.join(self._command)}`"
-
-    def _refuse(self, words: str, outcome: Outcome = Outcome.UNAVAILABLE) -> NoReturn:
-        msg = f"Target {self._target.name!r} {words}."
-        raise StageError(msg, outcome=outcome)
 
 
 def _widen(end: int) -> None:

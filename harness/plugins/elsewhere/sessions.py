@@ -20,7 +20,7 @@ def opened(opening: Opening) -> AbstractContextManager[Session] | None:
     """
     device = opening.device
     target = device.target
-    if target is None:
+    if target is None or target.kind:
         return None
     if target.trace:
         return Traced(opening.path, opening.backend, device, opening.outputs)

@@ -21,12 +21,16 @@ _BUILDS: Final = {
     "Dml": "onnxruntime-directml",
     "Xnnpack": "a build of your own",
     "QNN": "onnxruntime-qnn",
+    "WebGpu": "onnxruntime-web, in a browser",
 }
 
 PROVIDERS: Final = {
     name.lower(): f"{name}ExecutionProvider" for name in ("CPU", *_BUILDS)
 }
 """Provider by the device of a suite. A device may also be a provider's own name."""
+
+_ALSO: Final = {"wasm": CPU}
+"""Devices of a target alone: onnxruntime-web has the CPU provider in WebAssembly."""
 
 _ANSI: Final = re.compile(r"\x1b\[[0-9;]*m")
 _NATIVE: Final = "onnxruntime_pybind_state.cc:"
@@ -35,7 +39,7 @@ _BEFORE_REASON: Final = re.compile(r"\[ERROR\] \[[\w-]+\] |FAIL : |&\) ")
 
 def provider_of(device: Device) -> str:
     """Return the name of a device's provider."""
-    return PROVIDERS.get(device.device, device.device)
+    return {**PROVIDERS, **_ALSO}.get(device.device, device.device)
 
 
 def options_of(device: Device) -> dict[str, str | int | float | bool]:
@@ -109,20 +113,27 @@ class Placement:
     """The nodes of one or more sessions that the CPU provider runs.
 
     Nodes that make no floating-point values do not count: a provider leaves the
-    arithmetic of shapes to the CPU by design, and it is exact there.
+    arithmetic of shapes to the CPU by design, and it is exact there. A Gather that the
+    file does not have is of that kind: where a layout changes, ONNX Runtime exchanges
+    the numbers of a shape by it.
 
-    `exact` names the nodes that make no floating-point values.
+    `exact` names the nodes that make no floating-point values, and `known` all nodes of
+    the file.
     """
 
-    def __init__(self, exact: Collection[str]) -> None:
-        self._exact = exact
+    def __init__(self, exact: Collection[str], known: Collection[str]) -> None:
+        self._exact, self._known = exact, known
         self._nodes = 0
         self._fallen: Counter[str] = Counter()
 
     def add(self, nodes: int, on_cpu: Sequence[Sequence[str]]) -> None:
         """Add a session: its number of nodes, and names and operators on the CPU."""
         self._nodes += nodes
-        self._fallen.update(op for name, op in on_cpu if name not in self._exact)
+        self._fallen.update(
+            op
+            for name, op in on_cpu
+            if name not in self._exact and (op != "Gather" or name in self._known)
+        )
 
     def __str__(self) -> str:
         """Return the number of nodes that fell back, and their operators."""

@@ -105,7 +105,8 @@ class OrtSession(AbstractContextManager["OrtSession"]):
         self._provider = provider_of(device)
         is_other = self._provider != CPU
         self._exact = exact_nodes(self._proto) if is_other else set()
-        self._placed = Placement(self._exact)
+        self._known = {node.name for node in self._proto.graph.node}
+        self._placed = Placement(self._exact, self._known)
         try:
             self._open(_DEPLOYED)
             self._check_placed("as deployed")
@@ -150,7 +151,7 @@ class OrtSession(AbstractContextManager["OrtSession"]):
             if one.name in self._outputs
         }
         live |= feeds
-        self._placed = Placement(self._exact)
+        self._placed = Placement(self._exact, self._known)
         for index, segment in enumerate(segments):
             if kind == _SEGMENT or self._opened != _WHOLE:
                 self._open(kind, segment_model(self._proto, segment, live))

@@ -21,6 +21,8 @@ from harness.core.toml_schema import parts_of, read
 from harness.judge.known_gaps import GapEntry
 from harness.judge.policy import Bounds, Stated, StatedOfComponent
 from harness.judge.tolerance import BoundFields
+from harness.plugins.browser.targets import BrowserTable
+from harness.plugins.elsewhere.commands import CommandTable
 from harness.plugins.pipelines import tables
 from harness.suite import schema
 from harness.suite.extra_inputs import WorstInput
@@ -28,7 +30,13 @@ from harness.suite.extra_inputs import WorstInput
 KINDS: tuple[Any, ...] = (
     *(schema.SuiteFile, schema.SourceTable, schema.ExportTable, schema.ShapesTable),
     *(schema.ComponentTable, schema.InputsTable, schema.BackendTable, tables.AppTable),
-    *(schema.TargetTable, schema.OwnVariantTable, schema.Limits, schema.FilesTable),
+    *(
+        CommandTable,
+        BrowserTable,
+        schema.OwnVariantTable,
+        schema.Limits,
+        schema.FilesTable,
+    ),
     *(*tables.PIPELINES.values(), tables.TextToImageT5, tables.PipelineTable),
     *(tables.ScheduledTable, Stated, StatedOfComponent, Bounds, BoundFields),
     *(GapEntry, WorstInput),
@@ -201,4 +209,4 @@ def test_a_key_that_must_be_there_is_missed_by_its_name(tmp_path, kind, field):
 def test_the_tables_of_all_files_are_tried():
     named = json.dumps([json_schema(k) for k in (schema.SuiteFile, StatedOfComponent)])
     defs = set(re.findall(r'"#/\$defs/(\w+)"', named))
-    assert defs - {kind.__name__ for kind in KINDS} == {"EndToEndTable"}
+    assert defs - {kind.__name__ for kind in KINDS} == {"EndToEndTable", "TargetTable"}

@@ -37,7 +37,8 @@ def check(source, target, kind):
     onnx.checker.check_model(str(target))
     assert signature(target) == signature(source)
     feeds = nets.feeds(nets.BLOCKS)
-    made = nets.by_onnxruntime(target, feeds)
+    # Its fused integer kernels saturate on a processor without VNNI, in any file.
+    made = nets.by_onnxruntime(target, feeds, optimised=False)
     for name, one in nets.by_onnxruntime(source, feeds).items():
         two = made[name]
         assert two.dtype == np.float32

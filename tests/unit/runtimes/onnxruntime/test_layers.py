@@ -5,6 +5,7 @@ import shutil
 import numpy as np
 import onnx
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 from harness.core.case import Device
 from harness.core.errors import StageError
@@ -164,7 +165,9 @@ def test_the_file_computes_with_rounded_weights_and_inputs(exact, tmp_path, numb
 
     found = effects(network, given, lambda: run(feeds))
 
-    made = nets.by_onnxruntime(tmp_path / "planned" / MODEL, feeds)
+    # ONNX Runtime's integer kernels saturate on a processor without VNNI.
+    planned = ReferenceEvaluator(str(tmp_path / "planned" / MODEL))
+    made = dict(zip(planned.output_names, planned.run(None, feeds), strict=True))
     rms = [
         np.sqrt(np.mean((made[name] - run(feeds)[name]) ** 2)) for name in found.rows
     ]

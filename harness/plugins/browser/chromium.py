@@ -1,0 +1,136 @@
+"""Start a Chromium-based browser for one page, and end it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess  # noqa: TID251  # it runs beside the server of its page
+import tempfile
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from harness.core.errors import StageError
+from harness.core.kept_log import KeptLog
+from harness.core.outcome import Outcome
+from harness.core.program import isolated
+
+NAMES: Final = (
+    *("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"),
+    *("chrome", "microsoft-edge", "brave-browser"),
+)
+"""Programs that are looked for on PATH."""
+
+_MAC: Final = "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
+
+_FLAGS: Final = (
+    *("--headless=new", "--no-first-run", "--no-default-browser-check"),
+    *("--disable-background-networking", "--disable-component-update"),
+    *("--disable-sync", "--disable-extensions", "--disable-default-apps"),
+    *("--disable-breakpad", "--disable-crash-reporter", "--mute-audio"),
+    # A page that computes is not to be slowed down for being out of sight.
+    *("--disable-background-timer-throttling", "--disable-renderer-backgrounding"),
+    "--disable-backgrounding-occluded-windows",
+    # The page is the harness's own, and no other host has a name.
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+    "--enable-unsafe-webgpu",
+)
+
+
+def browser_at(named: str) -> str:
+    """Return the path of a browser: the one that is named, or the first on PATH.
+
+    Raises:
+        StageError: There is none.
+
+    """
+    if named:
+        if found := shutil.which(named):
+            return found
+        msg = (
+            f"`browser` names {named}, which is no program here; name a browser that "
+            "is made of Chromium, or leave the key out."
+        )
+        raise StageError(msg, outcome=Outcome.UNAVAILABLE)
+    for name in (*NAMES, _MAC):
+        if found := shutil.which(name):
+            return found
+    msg = (
+        f"No browser is on PATH: none of {', '.join(NAMES)}; install one that is made "
+        'of Chromium, or name it with `browser = "/path/to/it"` under [target.*].'
+    )
+    raise StageError(msg, outcome=Outcome.UNAVAILABLE)
+
+
+class Chromium:
+    """A browser that shows one page; `log` has what it printed last.
+
+    Raises:
+        StageError: The program cannot be started.
+
+    """
+
+    def __init__(self, program: str, url: str, *, software: bool) -> None:
+        self.log = KeptLog()
+        self._folder = tempfile.mkdtemp(prefix="parity-browser-")
+        flags = [*_FLAGS, f"--user-data-dir={self._folder}"]
+        if software:
+            flags += ["--use-webgpu-adapter=swiftshader", "--enable-features=Vulkan"]
+        if os.geteuid() == 0:  # Chromium has no sandbox for root, and refuses to start
+            flags.append("--no-sandbox")
+        try:
+            self._popen = subprocess.Popen(
+                [program, *flags, url],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=isolated(),
+            )
+        except OSError as error:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            msg = (
+                f"The browser {program} cannot be started ({error.strerror}); name "
+                "another with `browser` under [target.*]."
+            )
+            raise StageError(msg, outcome=Outcome.UNAVAILABLE) from error
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    @property
+    def code(self) -> int | None:
+        """The exit code; None while it runs."""
+        return self._popen.poll()
+
+    def close(self) -> None:
+        """End the browser, and remove its folder."""
+        self._popen.terminate()
+        try:
+            self._popen.wait(5)
+        except subprocess.TimeoutExpired:
+            self._popen.kill()
+            self._popen.wait()
+        self._listener.join(1)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _listen(self) -> None:
+        assert self._popen.stdout is not None  # noqa: S101  # for mypy
+        with suppress(OSError, ValueError), self._popen.stdout as out:
+            while data := os.read(out.fileno(), 4096):
+                self.log.add(data)
+
+
+def version_of(program: str) -> str:
+    """Return what a browser says of its version; empty if it says nothing."""
+    with suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(
+            [program, "--version"],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+            env=isolated(),
+        )
+        lines = done.stdout.strip().splitlines()
+        return lines[-1][:200] if lines else Path(program).name
+    return ""

@@ -1,0 +1,207 @@
+"""Drive onnxruntime-web in a browser, as a session drives ONNX Runtime here."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import sys
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from msgspec import Struct
+
+from harness.core.case import Device, Target
+from harness.core.errors import StageError
+from harness.core.outcome import Outcome
+from harness.engine.host import last_words
+from harness.plugins.browser.chromium import Chromium, browser_at
+from harness.plugins.browser.package import NAME, build_of, package_of
+from harness.plugins.browser.server import PageServer
+from harness.plugins.browser.targets import SOFTWARE, WEBGPU
+from harness.plugins.elsewhere.agent import Buffer
+from harness.plugins.elsewhere.asked import STALL_S, Asked
+from harness.plugins.elsewhere.frames import Line
+
+_LOOK_S: Final = 1.0
+"""How often a browser is looked at that says nothing, in seconds."""
+
+_MEMORY: Final = re.compile(
+    r"out of memory|OOM|bad_alloc|Array buffer allocation failed|memory access out of"
+    r"|Failed to allocate|could not allocate|Cannot enlarge memory",
+    re.IGNORECASE,
+)
+_NAME: Final = re.compile(r"(?:HeadlessChrome|Chrome|Edg)/([\d.]+)")
+
+
+class Told(Struct, frozen=True):
+    """What a page says of its browser.
+
+    Attributes:
+        browser: Its user agent.
+        isolated: Whether WebAssembly may have threads.
+        adapter: The WebGPU adapter; empty if there is none.
+        features: What the adapter can do beside the usual.
+        software: Whether the adapter computes on the processor.
+
+    """
+
+    browser: Line
+    isolated: bool
+    adapter: Line
+    features: list[Line]
+    software: bool = False
+
+
+class Page(Asked):
+    """A page of a browser of its own, which answers frames.
+
+    Raises:
+        StageError: There is no browser, or it cannot be started.
+
+    """
+
+    def __init__(
+        self, target: Target, folders: Mapping[str, Path], files: Mapping[str, Path]
+    ) -> None:
+        self._target = target
+        settings = dict(target.settings)
+        program = browser_at(settings.get("browser", ""))
+        self._software = settings.get("adapter") == SOFTWARE
+        self._answered = False
+        self._server = PageServer(folders, files)
+        try:
+            self._chromium = Chromium(
+                program, self._server.url, software=self._software
+            )
+        except BaseException:
+            self._server.close()
+            raise
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def hello(self, files: Sequence[str], build: str, device: str) -> Told:
+        """Tell the page what it serves, and return what it says of its browser."""
+        said = {"files": [*files], "build": build, "device": device}
+        told: Told = self._asked("hello", Told, said)
+        self._answered = True
+        return told
+
+    def close(self) -> None:
+        """End the browser, and the server with it."""
+        self._server.close()
+        self._chromium.close()
+
+    def _watch(self) -> None:
+        """End the answers when the browser has ended without its page."""
+        while self._chromium.code is None:
+            time.sleep(_LOOK_S)
+        self._server.page_ended()
+
+    def _write(self, parts: Iterable[Buffer]) -> None:
+        self._server.send(parts)
+
+    def _fill(self, view: memoryview, limit_s: float | None, where: str) -> None:
+        end = self._server.answers
+        while view:
+            if not select.select([end], [], [], limit_s)[0]:
+                self._refuse(
+                    f"has shown no page for {STALL_S:g} s {where}"
+                    f"{last_words(self._chromium.log.text)}",
+                    Outcome.TIMED_OUT,
+                )
+            size = os.readv(end, [view])
+            if not size:
+                self._ended(where)
+            view = view[size:]
+
+    def _ended(self, where: str) -> NoReturn:
+        code = self._chromium.code
+        if code is not None and not self._answered:
+            self._refuse(
+                f"ended with exit code {code} before it showed a page"
+                f"{last_words(self._chromium.log.text)}; look whether it starts by hand"
+            )
+        self._refuse(
+            f"lost its page {where}: the browser ended it, as it does where memory "
+            "runs out (a page has at most 4 GiB in WebAssembly) or a driver crashes",
+            Outcome.CRASHED,
+        )
+
+    def _asked(self, do: str, kind: Any, said: Any, *rest: Any, **named: Any) -> Any:
+        try:
+            answer = super()._asked(do, kind, said, *rest, **named)
+        except Exception as error:
+            if isinstance(error, StageError) or not _MEMORY.search(str(error)):
+                raise
+            text = str(error).partition("\n")[0]
+            self._refuse(
+                f"has too little memory during {do!r} ({text[:200]}); WebAssembly has "
+                "at most 4 GiB, so ship a smaller file",
+                Outcome.MEMORY,
+            )
+        if isinstance(answer, dict) and (lines := answer.get("said")):
+            with suppress(OSError):
+                sys.stderr.write(f"{lines}\n")
+        return answer
+
+
+class Browser(Page):
+    """onnxruntime-web in a browser of its own.
+
+    `files` are those that a session needs, in one folder, the model first.
+
+    Raises:
+        StageError: There is no browser, no onnxruntime-web or no adapter.
+
+    """
+
+    def __init__(self, device: Device, target: Target, files: Sequence[Path]) -> None:
+        settings = dict(target.settings)
+        package = package_of(settings.get("package", ""), target.version)
+        build = build_of(package, device.device)
+        self.version = package.version
+        served = {path.name: path for path in files}
+        self.files = {name: f"model/{name}" for name in served}
+        super().__init__(target, {"ort": package.dist}, served)
+        try:
+            told = self.hello([*served], build, device.device)
+            self._check(told, device)
+        except BaseException:
+            self.close()
+            raise
+        found = _NAME.search(told.browser)
+        software = ", in software" if self._software else ""
+        on_gpu = device.device == WEBGPU
+        self.about = (
+            ("target", target.name),
+            ("machine", f"Chromium {found[1]}" if found else told.browser),
+            ("package", f"{NAME} {package.version}"),
+            *((("adapter", f"{told.adapter}{software}"),) if on_gpu else ()),
+        )
+
+    def _check(self, told: Told, device: Device) -> None:
+        if device.device == WEBGPU and not told.adapter:
+            self._refuse(
+                "has no WebGPU adapter; install the driver of the graphics card, or "
+                f'write `adapter = "{SOFTWARE}"` under [target.{self._target.table}] '
+                "for one in software",
+                Outcome.FELL_BACK,
+            )
+
+
+def adapter_of(program: str, *, software: bool) -> str:
+    """Return the name of a browser's WebGPU adapter; empty if there is none.
+
+    Raises:
+        StageError: The browser shows no page.
+
+    """
+    settings = {"browser": program, "adapter": SOFTWARE if software else ""}
+    target = Target(name="browser", kind="browser", settings=tuple(settings.items()))
+    with closing(Page(target, {}, {})) as page:
+        told = page.hello([], "", WEBGPU)
+    return told.adapter

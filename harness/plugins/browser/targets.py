@@ -1,0 +1,90 @@
+"""``[target.NAME]`` of the kind ``browser``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Annotated, Final
+
+from msgspec import Meta, field
+
+from harness.core.case import Target
+from harness.core.toml_schema import WORDS, Word, one_of
+from harness.suite.places import TargetKind
+from harness.suite.schema import ProviderOption, TargetTable
+from harness.suite.tables import path_beside
+
+KIND: Final = "browser"
+WASM: Final = "wasm"
+WEBGPU: Final = "webgpu"
+SOFTWARE: Final = "swiftshader"
+"""The adapter that Chromium brings along, which computes on the processor."""
+
+TESTED: Final = "1.30.0"
+"""The version of onnxruntime-web that a suite gets if it names none."""
+
+Words = Annotated[tuple[str, ...], WORDS]
+Share = Annotated[float, Meta(ge=0.0, le=1.0)]
+
+
+class BrowserTable(TargetTable, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A browser in which onnxruntime-web runs the files of ONNX Runtime.
+
+    Attributes:
+        device: ``wasm`` for the processor, ``webgpu`` for the graphics card, or a list
+            of both. Each makes cases of its own.
+        browser: Program of a browser that is made of Chromium; the default is the first
+            one on PATH.
+        adapter: ``default`` for the WebGPU adapter that the browser chooses, or
+            ``swiftshader`` for the one in software that needs no graphics card.
+        versions: Versions of onnxruntime-web from npm. If there are several, each makes
+            cases of its own.
+        package: Folder of an onnxruntime-web of your own, which has ``package.json``
+            and ``dist``. It takes the place of the versions.
+        provider_options: Options of the provider of ``webgpu``, such as
+            ``preferredLayout``.
+        cpu_nodes: Largest share of the nodes that may run in WebAssembly where the
+            device is ``webgpu``. Nodes of whole numbers alone do not count.
+
+    """
+
+    device: str | Words = WASM
+    browser: Word = ""
+    adapter: Annotated[str, one_of(("default", SOFTWARE))] = "default"
+    versions: Words = (TESTED,)
+    package: Word = ""
+    provider_options: dict[str, ProviderOption] = field(default_factory=dict)
+    cpu_nodes: Share = 0.0
+
+
+def targets(name: str, table: BrowserTable) -> Iterator[Target]:
+    """Yield a target for each device and version."""
+    devices = (table.device,) if isinstance(table.device, str) else table.device
+    table.check_options("device", (WASM, WEBGPU))
+    named = {
+        key: str(path_beside(table, key, value)) if "/" in value else value
+        for key in ("browser", "package")
+        if (value := getattr(table, key))
+    }
+    versions = ("",) if table.package else table.versions
+    for device, version in product(devices, versions):
+        words = [name, device, *([version] if len(versions) > 1 else [])]
+        on_gpu = device == WEBGPU
+        own = {
+            "device": device,
+            "provider_options": tuple(sorted(table.provider_options.items()))
+            if on_gpu
+            else (),
+            "cpu_nodes": table.cpu_nodes if on_gpu else 0.0,
+        }
+        yield Target(
+            name="-".join(words),
+            kind=KIND,
+            table=name,
+            version=version,
+            settings=tuple(sorted({**named, "adapter": table.adapter}.items())),
+            device=tuple(own.items()),
+        )
+
+
+BROWSER = TargetKind(kind=KIND, table=BrowserTable, targets=targets)
