@@ -249,15 +249,42 @@ def _quantize(
         # It makes each Gemm a MatMul of that name before it looks for those to exclude.
         settings["nodes_to_exclude"] += [f"{name}_MatMul" for name in kept]
         quantize_dynamic(model, target, op_types_to_quantize=_QUANTIZED, **settings)
+        _make_unsigned(target)
         return
-    # Signed on both sides: ONNX Runtime's documentation names it as the first choice,
-    # and unsigned activations can saturate on processors without VNNI.
+    # ONNX Runtime's kernels for signed weights saturate on a processor without VNNI.
+    settings["weight_type"] = QuantType.QUInt8
     quantize_static(
         source,
         target,
         _Calibration(calibration),
         quant_format=QuantFormat.QDQ,
         op_types_to_quantize=[*_QUANTIZED, "Conv"],
-        activation_type=QuantType.QInt8,
+        activation_type=QuantType.QUInt8,
         **settings,
     )
+
+
+def _make_unsigned(path: Path) -> None:
+    """Store the weights of integer products from 0 to 255, with a zero of 128.
+
+    The products are the same numbers. ONNX Runtime's kernels for signed weights add
+    pairs of products in 16 bits on a processor without VNNI, where they saturate.
+    """
+    model = onnx.load(path)
+    names = {
+        name
+        for node in model.graph.node
+        if node.op_type == "MatMulInteger"
+        for name in (node.input[1], *node.input[3:4])
+    }
+    large = path.with_name(f"{path.name}.data").exists()
+    for tensor in model.graph.initializer:
+        if tensor.name in names and tensor.data_type == onnx.TensorProto.INT8:
+            signed = onnx.numpy_helper.to_array(tensor).astype("int16")
+            unsigned = (signed + 128).astype("uint8")
+            tensor.CopyFrom(onnx.numpy_helper.from_array(unsigned, tensor.name))
+    if not large:
+        onnx.save(model, path)
+        return
+    path.with_name(f"{path.name}.data").unlink()
+    onnx.save(model, path, save_as_external_data=True, location=f"{path.name}.data")

@@ -25,7 +25,7 @@ _LAYERS = {"MatMul", "Gemm", "Conv"}
 _MOST_INPUT = np.float32(255)
 _ROUNDS_INPUTS = "DynamicQuantizeLinear"
 _SCALE_BYTES = 5
-"""A scale in float32 and a zero in int8."""
+"""A scale in float32 and a zero of 8 bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
