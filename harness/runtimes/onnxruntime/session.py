@@ -256,6 +256,12 @@ class OrtSession(AbstractContextManager["OrtSession"]):
         except Exception as error:  # onnxruntime's classes share no other base
             raise self._refused(error) from error
         has = found["providers"]
+        on_cpu = found.get("on_cpu")
+        if on_cpu == [] and has == [CPU] and self._provider != CPU:
+            # onnxruntime-web names no node where all are in one place.
+            has = [self._provider, CPU]
+            graph = (piece or self._proto).graph
+            on_cpu = [(node.name, node.op_type) for node in graph.node]
         if not found["outputs"] or not has:
             msg = lacking(device, self._ort.version, has)
             raise StageError(msg, outcome=Outcome.FELL_BACK)
@@ -263,7 +269,6 @@ class OrtSession(AbstractContextManager["OrtSession"]):
             msg = not_made(device, found.get("said", ""), has[0])
             raise StageError(msg, outcome=Outcome.FELL_BACK)
         self._opened, self._made = kind, found["outputs"]
-        on_cpu = found.get("on_cpu")
         if on_cpu is not None:
             self._placed.add(found.get("nodes", 0), on_cpu)
         elif self._provider != CPU and device.cpu_nodes < 1:

@@ -118,9 +118,10 @@ export class Driver {
       extra: { optimization },
     });
     const placed = placements(this.placed);
-    const others = placed.names.filter((name) => name !== provider);
+    // What runs first is named first. An older version says nothing of placement.
+    const providers = placed.names.sort((one, two) => (two === provider) - (one === provider));
     return {
-      providers: [provider, ...others],
+      providers: providers.length ? providers : [provider],
       outputs: [...this.session.outputNames],
       said: this.lines.join("\n"),
       nodes: placed.nodes,
