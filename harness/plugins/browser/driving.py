@@ -24,7 +24,7 @@ from harness.plugins.browser.package import NAME, build_of, package_of
 from harness.plugins.browser.server import PageServer
 from harness.plugins.browser.targets import SOFTWARE, WEBGPU
 from harness.plugins.elsewhere.agent import Buffer
-from harness.plugins.elsewhere.asked import STALL_S, Asked
+from harness.plugins.elsewhere.agent_calls import STALL_S, AgentCalls
 from harness.plugins.elsewhere.frames import Line
 
 _LOOK_S: Final = 1.0
@@ -38,7 +38,7 @@ _MEMORY: Final = re.compile(
 _NAME: Final = re.compile(r"(?:HeadlessChrome|Chrome|Edg)/([\d.]+)")
 
 
-class Told(Struct, frozen=True):
+class AboutBrowser(Struct, frozen=True):
     """What a page says of its browser.
 
     Attributes:
@@ -57,7 +57,7 @@ class Told(Struct, frozen=True):
     software: bool = False
 
 
-class Page(Asked):
+class BrowserPage(AgentCalls):
     """A page of a browser of its own, which answers frames.
 
     Raises:
@@ -83,10 +83,10 @@ class Page(Asked):
             raise
         threading.Thread(target=self._watch, daemon=True).start()
 
-    def hello(self, files: Sequence[str], build: str, device: str) -> Told:
+    def hello(self, files: Sequence[str], build: str, device: str) -> AboutBrowser:
         """Tell the page what it serves, and return what it says of its browser."""
         said = {"files": [*files], "build": build, "device": device}
-        told: Told = self._asked("hello", Told, said)
+        told: AboutBrowser = self._asked("hello", AboutBrowser, said)
         self._answered = True
         return told
 
@@ -149,7 +149,7 @@ class Page(Asked):
         return answer
 
 
-class Browser(Page):
+class Browser(BrowserPage):
     """onnxruntime-web in a browser of its own.
 
     `files` are those that a session needs, in one folder, the model first.
@@ -183,7 +183,7 @@ class Browser(Page):
             *((("adapter", f"{told.adapter}{software}"),) if on_gpu else ()),
         )
 
-    def _check(self, told: Told, device: Device) -> None:
+    def _check(self, told: AboutBrowser, device: Device) -> None:
         if device.device == WEBGPU and not told.adapter:
             self._refuse(
                 "has no WebGPU adapter; install the driver of the graphics card, or "
@@ -202,6 +202,6 @@ def adapter_of(program: str, *, software: bool) -> str:
     """
     settings = {"browser": program, "adapter": SOFTWARE if software else ""}
     target = Target(name="browser", kind="browser", settings=tuple(settings.items()))
-    with closing(Page(target, {}, {})) as page:
+    with closing(BrowserPage(target, {}, {})) as page:
         told = page.hello([], "", WEBGPU)
     return told.adapter

@@ -24,7 +24,7 @@ from harness.core.runtime import Runtime
 from harness.engine.host import last_words
 from harness.engine.pythons import python_of
 from harness.plugins.elsewhere import agent
-from harness.plugins.elsewhere.asked import STALL_S, AgentError, Asked
+from harness.plugins.elsewhere.agent_calls import STALL_S, AgentCalls, AgentError
 from harness.plugins.elsewhere.frames import Had, Hello, Line
 
 _PIECE_BYTES: Final = 1 << 24
@@ -35,7 +35,7 @@ _BANNER_BYTES: Final = 1 << 20
 _BEFORE: Final = "before a Python answered"
 
 
-class Remote(Asked):
+class Remote(AgentCalls):
     """A runtime on a target; `log` has the last lines that the target printed.
 
     `files` are those that a session needs, in one folder.

@@ -34,7 +34,7 @@ class AgentError(Exception):
     """An error that a runtime raised on a target; its text is the runtime's."""
 
 
-class Asked(Driving):
+class AgentCalls(Driving):
     """A runtime on a target, which answers frames of `agent`."""
 
     _target: Target
