@@ -121,7 +121,12 @@ class Here(Driving):
 Drive = Callable[[Runtime, Sequence[Path]], Driving]
 """Takes a runtime and a session's files; returns what drives the runtime."""
 
+Record = Callable[[Driving, Sequence[Path]], Driving]
+"""Takes what drives a runtime and a session's files; returns what drives it and records
+its calls."""
+
 _DRIVE: Final[ContextVar[Drive | None]] = ContextVar("drive", default=None)
+_RECORD: Final[ContextVar[Record | None]] = ContextVar("record", default=None)
 
 
 @contextmanager
@@ -134,6 +139,19 @@ def driven_by(drive: Drive) -> Iterator[None]:
         _DRIVE.reset(token)
 
 
+@contextmanager
+def recorded_by(record: Record) -> Iterator[None]:
+    """Let a function record the calls of the sessions that the ``with`` opens.
+
+    The runtimes are driven as they are without it, here or elsewhere.
+    """
+    token = _RECORD.set(record)
+    try:
+        yield
+    finally:
+        _RECORD.reset(token)
+
+
 def drive(declared: Runtime, device: Device, files: Sequence[Path]) -> Driving:
     """Return a runtime, here or elsewhere, that has a session's files.
 
@@ -142,9 +160,17 @@ def drive(declared: Runtime, device: Device, files: Sequence[Path]) -> Driving:
             has a target, and nothing drives it.
 
     """
-    other = _DRIVE.get()
+    other, record = _DRIVE.get(), _RECORD.get()
     if other is not None:
-        return other(declared, files)
-    if device.target is not None:  # its values would pass for the target's
+        driving = other(declared, files)
+    elif device.target is not None:  # its values would pass for the target's
         raise no_target(device.target)
-    return Here(declared, files)
+    else:
+        driving = Here(declared, files)
+    if record is None:
+        return driving
+    try:
+        return record(driving, files)
+    except BaseException:
+        driving.close()
+        raise

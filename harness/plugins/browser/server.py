@@ -18,23 +18,10 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
+from harness.plugins.browser.serve import HEADERS, KINDS
+
 PAGE: Final = Path(__file__).parent / "page"
 _BLOCK_BYTES: Final = 1 << 20
-_KINDS: Final = {
-    ".html": "text/html; charset=utf-8",
-    ".js": "text/javascript",
-    ".mjs": "text/javascript",
-    ".wasm": "application/wasm",
-}
-_HEADERS: Final = {
-    # Both are needed for threads in WebAssembly.
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Embedder-Policy": "require-corp",
-    # The page loads what this server has, and nothing else.
-    "Content-Security-Policy": "default-src 'none'; connect-src 'self' blob:; "
-    "script-src 'self' 'wasm-unsafe-eval' blob:; worker-src 'self' blob:",
-    "Cache-Control": "no-store",
-}
 
 
 class PageServer:
@@ -123,7 +110,7 @@ class PageServer:
         elif path := self._file(what, name):
             with path.open("rb") as file:
                 size = os.fstat(file.fileno()).st_size
-                self._head(request, HTTPStatus.OK, size, _KINDS.get(path.suffix, ""))
+                self._head(request, HTTPStatus.OK, size, KINDS.get(path.suffix, ""))
                 while block := file.read(_BLOCK_BYTES):
                     request.wfile.write(block)
         else:
@@ -170,7 +157,7 @@ class PageServer:
         self, request: BaseHTTPRequestHandler, status: int, size: int, kind: str = ""
     ) -> None:
         request.send_response(status)
-        for name, value in _HEADERS.items():
+        for name, value in HEADERS.items():
             request.send_header(name, value)
         request.send_header("Content-Type", kind or "application/octet-stream")
         request.send_header("Content-Length", str(size))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
+from pathlib import Path
 from typing import Annotated, Final
 
 from msgspec import Meta, field
 
-from harness.core.case import Target
+from harness.core.case import Device, Target
 from harness.core.toml_schema import WORDS, Word, one_of
 from harness.suite.places import TargetKind
 from harness.suite.schema import ProviderOption, TargetTable
@@ -87,4 +88,11 @@ def targets(name: str, table: BrowserTable) -> Iterator[Target]:
         )
 
 
-BROWSER = TargetKind(kind=KIND, table=BrowserTable, targets=targets)
+def bundle(case: str, device: Device, folder: Path) -> None:
+    """Write the page of a bundle, as `TargetKind` says."""
+    from harness.plugins.browser.bundle import write_page
+
+    write_page(case, device, folder)
+
+
+BROWSER = TargetKind(kind=KIND, table=BrowserTable, targets=targets, bundle=bundle)

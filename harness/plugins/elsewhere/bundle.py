@@ -1,7 +1,7 @@
 """Write a bundle: the calls that a session makes of its runtime, to be made elsewhere.
 
-A session runs here once, and its calls are recorded with their arrays. So a bundle asks
-of another machine just what a target would be asked, without a connection to it.
+A session runs once, and its calls are recorded with their arrays. So a bundle asks of
+another machine just what a target would be asked, without a connection to it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.probes import load_probes
 from harness.core.received import DamagedError
-from harness.core.runtime import Runtime, runtime
+from harness.core.runtime import runtime
 from harness.engine.deployed import Deployed
 from harness.engine.engine import Engine
 from harness.engine.host import report_progress
@@ -32,9 +33,10 @@ from harness.plugins.elsewhere import bundle_run
 from harness.plugins.elsewhere.form import LAYERS, OUTPUTS, bundle_of, settings_of
 from harness.plugins.elsewhere.remote import sha256, source_of
 from harness.plugins.elsewhere.traced import digest_of
-from harness.runtimes.driving import Driving, Here, Show, driven_by
+from harness.runtimes.driving import Driving, Show, T, Values, recorded_by
 from harness.runtimes.renamed import fed
 from harness.runtimes.session import Feeds, open_session
+from harness.suite.places import bundle_writer
 
 _WRITE: Final = f"{__name__}:write_bundle"
 
@@ -62,8 +64,13 @@ class Recorder:
         self.entries: list[str] = []
         self.shown: dict[int, tuple[weakref.ref[np.ndarray], str]] = {}
 
-    def drive(self, declared: Runtime, files: Sequence[Path]) -> Driving:
-        """Return a runtime in this process whose calls are recorded."""
+    def record(self, inner: Driving, files: Sequence[Path]) -> Driving:
+        """Return what drives a runtime as `inner` does, and records its calls.
+
+        Raises:
+            StageError: Two of the files have one name.
+
+        """
         into = f"model-{len(self.entries)}"
         (self._folder / into).mkdir()
         self.entries.append(files[0].parent.name)
@@ -77,7 +84,7 @@ class Recorder:
                 raise StageError(msg, outcome=Outcome.LOAD)
             shutil.copyfile(path, self._folder / name)
             self.files[name] = sha256(path)
-        return _Recorded(self, Here(declared, files), into)
+        return _Recorded(self, inner, into)
 
     def ref(self, name: str, value: np.ndarray) -> str:
         """Return where a call finds an array: shown before, or stored.
@@ -92,16 +99,16 @@ class Recorder:
             return key
         if self.kind != OUTPUTS or key in self.feeds:
             key = f"calls/{len(self.feeds)}"
-        self.feeds[key] = np.array(value)
+        self.feeds[key] = np.array(value, order="C")  # a page reads no other
         return key
 
 
 class _Recorded(Driving):
-    """A runtime in this process whose calls are recorded."""
+    """A runtime whose calls are recorded."""
 
     def __init__(self, recorder: Recorder, inner: Driving, into: str) -> None:
         self._recorder, self._inner = recorder, inner
-        self.version = inner.version
+        self.version, self.about = inner.version, inner.about
         self.files = {name: f"bundle:{into}/{name}" for name in inner.files}
         self._real = {there: inner.files[name] for name, there in self.files.items()}
         # A session may also give the path of the folder.
@@ -111,6 +118,28 @@ class _Recorded(Driving):
     def call(
         self, do: str, feeds: Feeds | None = None, show: Show | None = None, **said: Any
     ) -> Any:
+        shown, real = self._noted(do, feeds, show, said)
+        return self._inner.call(do, feeds, shown, **real)
+
+    def ask(
+        self,
+        do: str,
+        kind: type[T],
+        feeds: Feeds | None = None,
+        values: Values | None = None,
+        /,
+        **said: Any,
+    ) -> T:
+        show = None if values is None else values.show
+        shown, real = self._noted(do, feeds, show, said)
+        if values is not None:
+            values = replace(values, show=shown)
+        return self._inner.ask(do, kind, feeds, values, **real)
+
+    def _noted(
+        self, do: str, feeds: Feeds | None, show: Show | None, said: dict[str, Any]
+    ) -> tuple[Show, dict[str, Any]]:
+        """Record a call; return what takes its values, and its arguments here."""
         recorder = self._recorder
         number = len(recorder.calls)
         recorder.calls.append(
@@ -132,7 +161,7 @@ class _Recorded(Driving):
             name: self._real.get(value, value) if isinstance(value, str) else value
             for name, value in said.items()
         }
-        return self._inner.call(do, feeds, shown, **real)
+        return shown, real
 
     def close(self) -> None:
         self._inner.close()
@@ -163,8 +192,8 @@ def write_bundle(  # noqa: PLR0917  # a task takes its arguments by position
 ) -> None:
     """Run every sample once, and write what another machine needs to do the same.
 
-    The runtime runs here. `into` is an empty folder. `layers` is ``all``, ``stats``, or
-    ``outputs`` for none.
+    The runtime runs here, or on the device's target. `into` is an empty folder.
+    `layers` is ``all``, ``stats``, or ``outputs`` for none.
 
     Raises:
         StageError: An artifact is damaged, or the runtime refuses it or the run.
@@ -183,7 +212,7 @@ def write_bundle(  # noqa: PLR0917  # a task takes its arguments by position
         probes = load_probes(file.probes)
         recorder.kind = ""
         with (
-            driven_by(recorder.drive),
+            recorded_by(recorder.record),
             open_session(backend_name, path, device, outputs) as opened,
         ):
             for reading in file.readings:
@@ -221,6 +250,9 @@ def write_bundle(  # noqa: PLR0917  # a task takes its arguments by position
         raise StageError(msg, outcome=Outcome.UNAVAILABLE) from error
     (into / bundle_run.CALLS).write_bytes(written)
     np.savez(into / bundle_run.FEEDS, **recorder.feeds)  # type: ignore[arg-type]
+    if write := bundle_writer(device.target):
+        write(case, device, into)
+        return
     into.joinpath("run.py").write_bytes(source_of(bundle_run.__name__))
     into.joinpath("driver.py").write_bytes(source_of(declared.driver))
     packages = " or ".join(declared.distributions)

@@ -23,6 +23,7 @@ from harness.commands.options import (
 from harness.core.errors import SuiteError
 from harness.core.shown import echo
 from harness.core.text import few
+from harness.suite.places import bundle_writer
 
 if TYPE_CHECKING:
     from harness.core.case import Case
@@ -42,7 +43,10 @@ if TYPE_CHECKING:
 @SUITE
 @STORE
 def bundle(*, case: str, out: Path | None, layers: str, suite: Path, store: str) -> int:
-    """Write a folder that runs CASE on any machine with Python and the runtime."""
+    """Write a folder that runs CASE on any machine with Python and the runtime.
+
+    The folder of a case in a browser is a page, which runs in any browser.
+    """
     from harness.engine.engine import Engine
     from harness.engine.run import open_store
     from harness.plugins.elsewhere.bundle import bundled
@@ -50,13 +54,24 @@ def bundle(*, case: str, out: Path | None, layers: str, suite: Path, store: str)
 
     loaded = load_suite(suite)
     one = one_case(loaded, case)
-    one = replace(one, device=replace(one.device, target=None))
+    has_own = bundle_writer(one.device.target) is not None
+    if not has_own:
+        one = replace(one, device=replace(one.device, target=None))
+    elif layers != "all":
+        msg = (
+            f"--layers {layers} is for a bundle that Python runs, and {one.id} runs "
+            "without; leave it out."
+        )
+        raise click.BadParameter(msg)
     into = out or Path(f"bundle-{one.id.replace('/', '-')}")
     with new_folder(into) as folder, Engine(open_store(store), loaded.limits) as engine:
         bundled(engine, one, folder, layers)
     size = sum(file.stat().st_size for file in into.rglob("*") if file.is_file())
     echo(f"wrote {into} ({size / 2**20:.1f} MB)")
-    echo("next  copy it to the device, and run `python run.py` in it there")
+    if has_own:
+        echo("next  do what README.md in it says")
+    else:
+        echo("next  copy it to the device, and run `python run.py` in it there")
     return 0
 
 
@@ -143,7 +158,7 @@ def traced_case(
 
     given = path
     if not path.exists():
-        msg = f"there is no {path}; `python run.py` in a bundle writes a trace."
+        msg = f"there is no {path}; a bundle writes a trace where it is run."
         raise SuiteError(msg)
     if is_trace(path):
         told = about(path)

@@ -101,8 +101,8 @@ def reading(path: Path) -> Iterator[None]:
         raise SuiteError(msg) from error
     except DamagedError as error:
         msg = (
-            f"{path} is no trace, or is damaged ({error}); run the bundle's run.py "
-            "again and copy the file whole."
+            f"{path} is no trace, or is damaged ({error}); run the bundle again and "
+            "copy the file whole."
         )
         raise SuiteError(msg) from error
 

@@ -223,6 +223,12 @@ def exact_nodes(model: onnx.ModelProto) -> set[str]:
     }
 
 
+def names_of_nodes(path: Path) -> tuple[set[str], set[str]]:
+    """Return the names of a file's `exact_nodes`, and those of all its nodes."""
+    model = onnx.load(path, load_external_data=False)
+    return exact_nodes(model), {node.name for node in model.graph.node}
+
+
 def sides_of(path: Path) -> Sides:
     """Return a graph's inputs as its file states them, and its outputs as inferred.
 

@@ -16,6 +16,7 @@ OWN = {
     "commands/progress.py": "it moves the cursor; its texts are `shown`",
     "plugins/elsewhere/bundle_run.py": "it runs on a target, without the harness",
     "plugins/elsewhere/agent.py": "it runs on a target, without the harness",
+    "plugins/browser/serve.py": "it lies in a bundle, without the harness",
 }
 
 

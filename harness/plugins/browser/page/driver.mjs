@@ -160,6 +160,10 @@ function placements(lines) {
       provider = head[1];
       found.names.push(provider);
       found.nodes += Number(head[2]);
+      // Where one provider runs all nodes, they are not listed.
+      if (provider === CPU && line.startsWith("All")) {
+        found.onCpu.push(...Array(Number(head[2])).fill(["", "unnamed"]));
+      }
       continue;
     }
     const node = /^(\S+) \((.*)\)$/.exec(line);
