@@ -257,7 +257,7 @@ class OrtSession(AbstractContextManager["OrtSession"]):
             raise self._refused(error) from error
         has = found["providers"]
         on_cpu = found.get("on_cpu")
-        if on_cpu == [] and has == [CPU] and self._provider != CPU:
+        if on_cpu and has == [CPU] and not any(name for name, _ in on_cpu):
             # onnxruntime-web names no node where all are in one place.
             has = [self._provider, CPU]
             graph = (piece or self._proto).graph
