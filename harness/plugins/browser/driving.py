@@ -31,8 +31,11 @@ _LOOK_S: Final = 1.0
 
 _MEMORY: Final = re.compile(
     r"out of memory|OOM|bad_alloc|Array buffer allocation failed|memory access out of"
-    r"|Failed to allocate|could not allocate|Cannot enlarge memory",
+    r"|Failed to allocate|could not allocate|Cannot enlarge memory|SafeIntOnOverflow",
     re.IGNORECASE,
+)
+_HALF: Final = re.compile(
+    r"running (?P<op>\w+) node\. Name:'(?P<node>[^']*)'.*requires f16", re.DOTALL
 )
 _NAME: Final = re.compile(r"(?:HeadlessChrome|Chrome|Edg)/([\d.]+)")
 
@@ -134,12 +137,22 @@ class BrowserPage(AgentCalls):
         try:
             answer = super()._asked(do, kind, said, *rest, **named)
         except Exception as error:
-            if isinstance(error, StageError) or not _MEMORY.search(str(error)):
+            if isinstance(error, StageError):
                 raise
-            text = str(error).partition("\n")[0]
+            if half := _HALF.search(str(error)):
+                self._refuse(
+                    f"has a WebGPU adapter without shader-f16, which {half['op']} "
+                    f"({half['node'][:80]}) needs; run the file on an adapter that has "
+                    "it, or ship a file in float32",
+                    Outcome.RUN,
+                )
+            if not _MEMORY.search(str(error)):
+                raise
+            with suppress(OSError):  # the log of the case keeps it
+                os.write(2, f"{error}\n".encode())
             self._refuse(
-                f"has too little memory during {do!r} ({text[:200]}); WebAssembly has "
-                "at most 4 GiB, so ship a smaller file",
+                f"has too little memory during {do!r}: WebAssembly has at most 4 GiB; "
+                "ship a smaller file, or run smaller sizes",
                 Outcome.MEMORY,
             )
         if isinstance(answer, dict) and (lines := answer.get("said")):
@@ -173,7 +186,7 @@ class Browser(BrowserPage):
             self.close()
             raise
         found = _NAME.search(told.browser)
-        software = ", in software" if self._software else ""
+        software = ", in software" if told.software else ""
         on_gpu = device.device == WEBGPU
         self.about = (
             ("target", target.name),

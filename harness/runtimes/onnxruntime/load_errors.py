@@ -24,6 +24,12 @@ _LACKED: Final = (
     ),
     (
         re.compile(
+            r"Provider type for (?P<op>\S+) node with name '(?P<node>[^']*)' is not set"
+        ),
+        "{provider} has no kernel for {op} as it is used here, and no other takes it.",
+    ),
+    (
+        re.compile(
             r"Type 'tensor\(\w+\)' of input parameter \(.*?\) "
             r"of operator \((?P<op>\w+)\) in node \((?P<node>.*?)\) is invalid"
         ),

@@ -79,7 +79,8 @@ export class Driver {
         const { vendor, architecture, description } = adapter.info ?? {};
         told.adapter = [vendor, architecture, description].filter(Boolean).join(" ") || "unnamed";
         told.features = [...adapter.features];
-        told.software = Boolean(adapter.info?.isFallbackAdapter);
+        const known = /swiftshader|llvmpipe|lavapipe|basic render/i.test(told.adapter);
+        told.software = Boolean(adapter.info?.isFallbackAdapter) || known;
       }
     }
     return told;
