@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.core.case import Target
+from harness.core.case import Case, Target
 from harness.core.plugins import added
 from harness.core.toml_schema import Keys
+
+
+def no_changes(_case: Case, _nodes: Sequence[str], /) -> Iterable[Any]:
+    """Return the changes of a target that has no settings of its own: none."""
+    return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,15 +25,28 @@ class TargetKind:
         table: The struct of its tables, a subclass of
             `harness.suite.schema.TargetTable`.
         targets: Function of a table's name and the table, which yields its targets.
+        versions: Function of a target. It returns the target with each version that
+            its runtime has, by version, the oldest first; it may raise a
+            `ParityError`. None where a target has one version alone.
+        changes: Function of a case on a target, and of the names of the nodes that
+            its divergence is blamed on. It yields each change of the target's
+            settings, a `SettingChange` of `harness.plugins.explain.setting_changes`.
 
     """
 
     kind: str
     table: type[Keys]
     targets: Callable[[str, Any], Iterable[Target]]
+    versions: Callable[[Target], Mapping[str, Target]] | None = None
+    changes: Callable[[Case, Sequence[str]], Iterable[Any]] = no_changes
 
 
 def target_kinds() -> Mapping[str, TargetKind]:
     """Return the kinds of the installed plug-ins that can be loaded, by name."""
     found: Iterable[Any] = (one.function for one in added("targets"))
     return {one.kind: one for one in found if one is not None}
+
+
+def kind_of(target: Target | None) -> TargetKind | None:
+    """Return the kind of a target; None for this process, or a kind not installed."""
+    return target_kinds().get(target.kind) if target else None

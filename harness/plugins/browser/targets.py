@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from typing import Annotated, Final
 
@@ -87,4 +88,22 @@ def targets(name: str, table: BrowserTable) -> Iterator[Target]:
         )
 
 
-BROWSER = TargetKind(kind=KIND, table=BrowserTable, targets=targets)
+def versions(target: Target) -> dict[str, Target]:
+    """Return a target with each version of onnxruntime-web that npm has, in order.
+
+    Raises:
+        StageError: npm is not there, or it does not answer.
+
+    """
+    from harness.plugins.browser.package import available
+
+    name = f"{target.table}-{dict(target.device)['device']}"
+    # A folder of the suite's own would take the place of each version.
+    settings = tuple(pair for pair in target.settings if pair[0] != "package")
+    return {
+        one: replace(target, name=f"{name}-{one}", version=one, settings=settings)
+        for one in available()
+    }
+
+
+BROWSER = TargetKind(kind=KIND, table=BrowserTable, targets=targets, versions=versions)
