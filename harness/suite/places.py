@@ -30,7 +30,7 @@ class TargetKind:
             `ParityError`. None where a target has one version alone.
         changes: Function of a case on a target, and of the names of the nodes that
             its divergence is blamed on. It yields each change of the target's
-            settings, a `SettingChange` of `harness.plugins.explain.setting_changes`.
+            settings, a `SettingChange` of the plug-in `explain`.
 
     """
 

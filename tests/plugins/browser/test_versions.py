@@ -12,9 +12,9 @@ ORT = runtime("onnxruntime")
 WASM = "net/onnxruntime/fp32@browser-wasm"
 
 
-def test_a_version_reads_a_file_that_the_one_before_it_refuses(project, tmp_path):
+def test_a_version_reads_a_file_that_the_one_before_it_refuses(project, store):
     between = ("--from", "1.17.3", "--to", "1.18.0")
-    ended = project.parity("versions", WASM, *between, "--store", str(tmp_path))
+    ended = project.parity("versions", WASM, *between, "--store", str(store))
 
     assert ended.code == 2, ended.text
     rows = [line.split("  ")[:2] for line in ended.text.splitlines()]
@@ -26,10 +26,10 @@ def test_a_version_reads_a_file_that_the_one_before_it_refuses(project, tmp_path
     assert (project.path / "reports" / name).is_file()
 
 
-def test_a_version_without_a_build_for_the_device_is_an_answer(project, tmp_path):
+def test_a_version_without_a_build_for_the_device_is_an_answer(project, store):
     between = ("--from", "1.14.0", "--to", "1.14.0")
     case = WASM.replace("wasm", "webgpu")
-    ended = project.parity("versions", case, *between, "--store", str(tmp_path))
+    ended = project.parity("versions", case, *between, "--store", str(store))
 
     assert ended.code == 2, ended.text
     assert ended.has("1.14.0 has no build for webgpu"), ended.text
