@@ -450,6 +450,7 @@ class Device:
             # Its own fields of the device are the device's here.
             del found["target"]["device"]
             later = ("kind", "table", "settings")
+            found["target"]["settings"] = dict(self.target.settings)
             found["target"] = _without_empty(found["target"], later)
         later_here = ("target", "provider_options", "cpu_nodes", "api")
         return _without_empty(found, later_here)

@@ -95,7 +95,9 @@ class Plugin:
         sessions: Functions of an `Opening` of a deployed file on a target. Each returns
             a context manager that gives the `Session`, or None for another's target.
         targets: Kinds of the tables ``[target.NAME]`` of a suite, each a
-            `harness.suite.places.TargetKind`.
+            `harness.suite.places.TargetKind`. It also says which versions a target
+            has, for `parity versions`, and which of its settings `parity explain`
+            may change.
         preload: Modules that the process of PyTorch imports before its first job.
 
     """

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.core.case import Device, Target
+from harness.core.case import Case, Device, Target
 from harness.core.plugins import added
 from harness.core.toml_schema import Keys
+
+
+def no_changes(_case: Case, _nodes: Sequence[str], /) -> Iterable[Any]:
+    """Return the changes of a target that has no settings of its own: none."""
+    return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +29,12 @@ class TargetKind:
         bundle: Function of a case's id, its device, and the folder of its bundle, which
             has the recorded calls and the deployed files. It writes what makes the
             calls on such a target, and a README.md. Without it a Python makes them.
+        versions: Function of a target. It returns the target with each version that
+            its runtime has, by version, the oldest first; it may raise a
+            `ParityError`. None where a target has one version alone.
+        changes: Function of a case on a target, and of the names of the nodes that
+            its divergence is blamed on. It yields each change of the target's
+            settings, a `SettingChange` of the plug-in `explain`.
 
     """
 
@@ -31,6 +42,8 @@ class TargetKind:
     table: type[Keys]
     targets: Callable[[str, Any], Iterable[Target]]
     bundle: Callable[[str, Device, Path], None] | None = None
+    versions: Callable[[Target], Mapping[str, Target]] | None = None
+    changes: Callable[[Case, Sequence[str]], Iterable[Any]] = no_changes
 
 
 def target_kinds() -> Mapping[str, TargetKind]:
@@ -39,7 +52,6 @@ def target_kinds() -> Mapping[str, TargetKind]:
     return {one.kind: one for one in found if one is not None}
 
 
-def bundle_writer(target: Target | None) -> Callable[[str, Device, Path], None] | None:
-    """Return what a target's kind declares as `TargetKind.bundle`; None for none."""
-    kind = target_kinds().get(target.kind) if target else None
-    return kind.bundle if kind else None
+def kind_of(target: Target | None) -> TargetKind | None:
+    """Return the kind of a target; None for this process, or a kind not installed."""
+    return target_kinds().get(target.kind) if target else None

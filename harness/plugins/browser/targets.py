@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from msgspec import Meta, field
 
-from harness.core.case import Device, Target
+from harness.core.case import Case, Device, Target
 from harness.core.toml_schema import WORDS, Word, one_of
+from harness.runtimes.onnxruntime.providers import FORCED, kept_on_cpu
 from harness.suite.places import TargetKind
 from harness.suite.schema import ProviderOption, TargetTable
 from harness.suite.tables import path_beside
+
+if TYPE_CHECKING:
+    from harness.plugins.explain.setting_changes import SettingChange
 
 KIND: Final = "browser"
 WASM: Final = "wasm"
@@ -23,6 +29,13 @@ SOFTWARE: Final = "swiftshader"
 
 TESTED: Final = "1.30.0"
 """The version of onnxruntime-web that a suite gets if it names none."""
+
+LAYOUT: Final = "preferredLayout"
+NCHW, NHWC = "NCHW", "NHWC"
+"""The option of WebGPU for the order of a picture's axes; the default is `NHWC`."""
+
+_KEPT: Final = 32
+"""The largest number of nodes that are kept off WebGPU at once."""
 
 Words = Annotated[tuple[str, ...], WORDS]
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]
@@ -45,7 +58,8 @@ class BrowserTable(TargetTable, frozen=True, kw_only=True, forbid_unknown_fields
         provider_options: Options of the provider of ``webgpu``, such as
             ``preferredLayout``.
         cpu_nodes: Largest share of the nodes that may run in WebAssembly where the
-            device is ``webgpu``. Nodes of whole numbers alone do not count.
+            device is ``webgpu``. Nodes of whole numbers alone do not count, and nor do
+            those that the option ``forceCpuNodeNames`` names, each on a line.
 
     """
 
@@ -95,4 +109,66 @@ def bundle(case: str, device: Device, folder: Path) -> None:
     write_page(case, device, folder)
 
 
-BROWSER = TargetKind(kind=KIND, table=BrowserTable, targets=targets, bundle=bundle)
+def versions(target: Target) -> dict[str, Target]:
+    """Return a target with each version of onnxruntime-web that npm has, in order.
+
+    Raises:
+        StageError: npm is not there, or it does not answer.
+
+    """
+    from harness.plugins.browser.package import available
+
+    name = f"{target.table}-{dict(target.device)['device']}"
+    # A folder of the suite's own would take the place of each version.
+    settings = tuple(pair for pair in target.settings if pair[0] != "package")
+    return {
+        one: replace(target, name=f"{name}-{one}", version=one, settings=settings)
+        for one in available()
+    }
+
+
+def changes(case: Case, nodes: Sequence[str]) -> Iterator[SettingChange]:
+    """Yield what may be changed of a case in WebGPU: layout, nodes, the device."""
+    from harness.plugins.explain.setting_changes import SettingChange
+
+    device, target = case.device, case.device.target
+    if target is None or device.device != WEBGPU:
+        return
+    options = dict(device.provider_options)
+    now, other = (NCHW, NHWC) if options.get(LAYOUT) == NCHW else (NHWC, NCHW)
+    tried = [(LAYOUT, other, f"kernels for the layout {now}")]
+    before = kept_on_cpu(device)
+    if kept := [one for one in nodes if one not in before][:_KEPT]:
+        cause = f"WebGPU's kernels of {', '.join(kept)}"
+        tried.append((FORCED, "\n".join((*before, *kept)), cause))
+    for name, value, cause in tried:
+        changed = tuple(sorted({**options, name: value}.items()))
+        yield SettingChange(
+            name=f"{name} = {json.dumps(value)}",
+            cause=cause,
+            part="device",
+            fields={"provider_options": changed},
+        )
+    wasm = {"device": WASM, "provider_options": (), "cpu_nodes": 0.0}
+    place = replace(
+        target,
+        name=target.name.replace(f"-{WEBGPU}", f"-{WASM}", 1),
+        device=tuple(wasm.items()),
+    )
+    yield SettingChange(
+        name=f'device = "{WASM}"',
+        cause=f"arithmetic of {WEBGPU}",
+        part="device",
+        fields={**wasm, "target": place},
+        lines={"device": [WEBGPU, WASM]},
+    )
+
+
+BROWSER = TargetKind(
+    kind=KIND,
+    table=BrowserTable,
+    targets=targets,
+    bundle=bundle,
+    versions=versions,
+    changes=changes,
+)

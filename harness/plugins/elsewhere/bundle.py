@@ -36,7 +36,7 @@ from harness.plugins.elsewhere.traced import digest_of
 from harness.runtimes.driving import Driving, Show, T, Values, recorded_by
 from harness.runtimes.renamed import fed
 from harness.runtimes.session import Feeds, open_session
-from harness.suite.places import bundle_writer
+from harness.suite.places import kind_of
 
 _WRITE: Final = f"{__name__}:write_bundle"
 
@@ -250,7 +250,8 @@ def write_bundle(  # noqa: PLR0917  # a task takes its arguments by position
         raise StageError(msg, outcome=Outcome.UNAVAILABLE) from error
     (into / bundle_run.CALLS).write_bytes(written)
     np.savez(into / bundle_run.FEEDS, **recorder.feeds)  # type: ignore[arg-type]
-    if write := bundle_writer(device.target):
+    kind = kind_of(device.target)
+    if write := kind and kind.bundle:
         write(case, device, into)
         return
     into.joinpath("run.py").write_bytes(source_of(bundle_run.__name__))

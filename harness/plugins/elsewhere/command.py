@@ -23,7 +23,7 @@ from harness.commands.options import (
 from harness.core.errors import SuiteError
 from harness.core.shown import echo
 from harness.core.text import few
-from harness.suite.places import bundle_writer
+from harness.suite.places import kind_of
 
 if TYPE_CHECKING:
     from harness.core.case import Case
@@ -54,7 +54,8 @@ def bundle(*, case: str, out: Path | None, layers: str, suite: Path, store: str)
 
     loaded = load_suite(suite)
     one = one_case(loaded, case)
-    has_own = bundle_writer(one.device.target) is not None
+    kind = kind_of(one.device.target)
+    has_own = kind is not None and kind.bundle is not None
     if not has_own:
         one = replace(one, device=replace(one.device, target=None))
     elif layers != "all":

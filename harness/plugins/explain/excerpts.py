@@ -14,14 +14,18 @@ from typing import TYPE_CHECKING
 from harness.core.case import GIVEN
 from harness.core.errors import ParityError, SuiteError
 from harness.core.groups import sample_groups
+from harness.core.onnx_ports import parsed
+from harness.core.probes import load_probes
+from harness.core.received import DamagedError
 from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Row
 from harness.core.text import in_floors, number_of_floors
+from harness.engine.export_files import MODEL, PROBES
 from harness.measure.compare import UNIT_ROUNDOFF
 from harness.measure.metrics import ratio
 from harness.plugins.explain.excerpt import Excerpt, Spot, excerpt_at, run_excerpt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from harness.core.case import Case, Sample
     from harness.engine.engine import Engine
@@ -107,6 +111,31 @@ def blamed(verdict: CaseVerdict) -> list[str]:
     first = verdict.first.row.probe if verdict.first else ""
     origins = [judged.row.probe for judged in verdict.origins] or [first]
     return sorted(origins, key=lambda probe: probe != first)
+
+
+def blamed_nodes(
+    engine: Engine, case: Case, sample: Sample, blamed: Sequence[str]
+) -> tuple[str, ...]:
+    """Return the names of the nodes of the exported graph that make blamed values.
+
+    There are none where the graph cannot be read.
+    """
+    from harness.runtimes.graph.onnx_graph import makers_of, nodes_of, value_names
+
+    try:
+        _, graph, _ = engine.of_sample(engine.artifacts.known(case), sample)
+        probes = load_probes(graph.file(PROBES))
+        model = parsed(graph.file(MODEL))
+    except (ParityError, OSError, DamagedError):
+        return ()
+    makers, values = makers_of(model.graph), value_names(probes)
+    made = [
+        node.name
+        for probe in probes
+        if probe.name in blamed and probe.name in values
+        for node in nodes_of(probe, makers, values)
+    ]
+    return tuple(dict.fromkeys(filter(None, made)))
 
 
 def smallest_excerpt(  # noqa: PLR0917  # the rest is what every cut gets

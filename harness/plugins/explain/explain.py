@@ -26,6 +26,7 @@ from harness.measure.float16 import kept_values
 from harness.plugins.explain.excerpt import Excerpt, evaluated, run_excerpt
 from harness.plugins.explain.excerpts import (
     blamed,
+    blamed_nodes,
     error_in_floors,
     error_words,
     narrowed,
@@ -165,7 +166,9 @@ def explain(
         to_blame = blamed(verdict)
         trials.cut(record, to_blame[0])
         lost = kept_values(losses_of(engine, case)) if in_float16(case) else ()
-        trials.try_all(changes_of(case, to_blame, lost))
+        on_target = case.device.target is not None
+        nodes = blamed_nodes(engine, case, sample, to_blame) if on_target else ()
+        trials.try_all(changes_of(case, to_blame, lost, nodes))
         say("the other runtime")
         stage = trials.stage()
     return Explanation(

@@ -77,7 +77,7 @@ def _facts(found: Explanation) -> Iterator[tuple[str, str]]:
         if not at:
             yield "", _cost(found.before, trial)
         # Nobody ships this machine in the place of a phone.
-        moves = trial.change is None or "target" in trial.change.fields
+        moves = trial.change is None or trial.change.leaves_target
         if (
             trial.change
             and not moves

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from harness.core.case import AT, EXPORTERS, GIVEN, HERE, Case, Variant
+from harness.core.case import AT, EXPORTERS, GIVEN, HERE, Case, Device, Variant
 from harness.core.environment import version_of
 from harness.core.runtime import EXACT, Setting, runtime
 from harness.core.toml_file import dotted
+from harness.suite.places import kind_of
 
 EXPORT = "export"
 
@@ -42,6 +43,8 @@ class SettingChange:
             proposed last.
         finer: Changes that each undo a part of what this one undoes; they are tried if
             this one helps.
+        lines: Keys of the target's table that make the changed case beside this one;
+            empty if `fields` are written.
 
     """
 
@@ -53,6 +56,12 @@ class SettingChange:
     wide: bool = False
     gives_up: bool = False
     finer: tuple[SettingChange, ...] = ()
+    lines: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def leaves_target(self) -> bool:
+        """Whether the case runs in this process then."""
+        return self.fields.get("target", self) is None
 
     def apply(self, case: Case) -> Case:
         """Return the case with the setting changed."""
@@ -61,19 +70,24 @@ class SettingChange:
 
 
 def changes_of(
-    case: Case, blamed: Sequence[str], lost: Sequence[str] = ()
+    case: Case,
+    blamed: Sequence[str],
+    lost: Sequence[str] = (),
+    nodes: Sequence[str] = (),
 ) -> Iterator[SettingChange]:
     """Yield every change of a case's settings, those that cost least first.
 
     `blamed` are values with a local error; a variant may keep them in full precision.
-    `lost` are values that float16 would lose, as `parity ranges` shows them.
+    `lost` are values that float16 would lose, as `parity ranges` shows them. `nodes`
+    are the nodes of the exported graph that make the blamed values; a target may run
+    them elsewhere.
     """
     declared = runtime(case.backend)
     if lost and in_float16(case):
         cause = "float16 does not hold these values, or what they are computed from"
         keep = _flag(case, f"{declared.keep}{','.join(lost)}", cause)
         yield replace(keep, wide=True)
-    yield from _session_changes(case)
+    yield from _session_changes(case, nodes)
     yield from _variant_changes(case, blamed)
     if not case.component.foreign:  # a foreign file is not exported here
         yield from _export_changes(case)
@@ -104,8 +118,9 @@ def converted_again(case: Case) -> Iterator[Case]:
         yield _flag(case, f"{rename}{'again'.ljust(length, '-')}", "").apply(case)
 
 
-def _session_changes(case: Case) -> Iterator[SettingChange]:
+def _session_changes(case: Case, nodes: Sequence[str]) -> Iterator[SettingChange]:
     device, declared = case.device, runtime(case.backend)
+    kind = kind_of(device.target)
     given = dict(device.hints)
     for setting in declared.settings:
         # A case that already sets this flag has been changed before.
@@ -113,6 +128,8 @@ def _session_changes(case: Case) -> Iterator[SettingChange]:
         if setting.value is None or changed or given.get(setting.name) == setting.value:
             continue
         yield _hint(case, setting)
+    if kind is not None:
+        yield from kind.changes(case, nodes)
     yield from _changes_of_place(case)
     for name, value in device.provider_options:
         yield _change(
@@ -123,7 +140,8 @@ def _session_changes(case: Case) -> Iterator[SettingChange]:
                 pair for pair in device.provider_options if pair[0] != name
             ),
         )
-    if device.device != (usual := declared.devices[0]):
+    usual = declared.devices[0]
+    if device.device != usual and "device" not in _of_target(case):
         yield _change(
             "device",
             f'device = "{usual}"',
@@ -159,10 +177,17 @@ def _changes_of_place(case: Case) -> Iterator[SettingChange]:
     if target is None or not here:
         return
     name, cause = f'targets = ["{HERE}"]', f"right here, wrong on {target.name}"
-    if target.version:
+    if target.version and not target.kind:
         name = f'versions = ["{here}"]'
         cause = f"right in version {here}, wrong in {target.version}"
-    yield _change("device", name, cause, target=None, **precision)
+    # What the target sets is as it is without a target.
+    usual = {name: getattr(Device(), name) for name in _of_target(case)}
+    yield _change("device", name, cause, target=None, **{**usual, **precision})
+
+
+def _of_target(case: Case) -> dict[str, Any]:
+    """Return the fields of the device that the target of a case sets."""
+    return dict(case.device.target.device) if case.device.target else {}
 
 
 def _change(part: str, name: str, cause: str, **fields: object) -> SettingChange:
@@ -269,9 +294,11 @@ def listed_as(case: Case, change: SettingChange) -> str:
         kind = case.variant.kind
         built_in = Variant(name=kind, backend=case.backend, kind=kind)
         return replace(case, variant=built_in).id
-    where = case.where
-    if "target" in change.fields:
+    where, own = case.where, case.device.target
+    if change.leaves_target:
         where = ""
+    elif own and (target := change.fields.get("target")):
+        where = where.replace(own.name, target.name, 1)
     elif "precision" in change.fields:
         listed = f"(?:{AT}|-){re.escape(case.device.precision)}$"
         where = re.sub(listed, "", where)
@@ -281,8 +308,15 @@ def listed_as(case: Case, change: SettingChange) -> str:
 def toml_of(case: Case, change: SettingChange) -> Iterator[str]:
     """Yield the lines of parity.toml that make a change of a case's settings.
 
-    There are none if it makes a case that has an id of its own in the suite.
+    There are none if it makes a case that has an id of its own in the suite, unless
+    that case needs them.
     """
+    target = case.device.target
+    if target and change.lines:
+        yield f"[{dotted(('target', target.table))}]"
+        for name, value in change.lines.items():
+            yield f"{name} = {json.dumps(value)}"
+        return
     if listed_as(case, change):
         return
     if change.part == "variant":
@@ -294,6 +328,8 @@ def toml_of(case: Case, change: SettingChange) -> Iterator[str]:
         yield f'components = ["{case.component.name}"]'
     elif change.part == EXPORT:
         yield f"[{dotted(('component', case.component.name))}]"
+    elif target and change.fields.keys() <= _of_target(case).keys():
+        yield f"[{dotted(('target', target.table))}]"
     else:
         yield f"[backend.{case.backend}]"
     for name, value in change.fields.items():

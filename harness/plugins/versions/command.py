@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -50,14 +50,14 @@ def versions(  # one option each
 
     The harness makes a Python environment for each version. A runtime with a converter
     of its own answers two questions: does the version convert and run the network, and
-    does it run the file that is converted here?
+    does it run the file that is converted here? A case in a browser runs in the
+    versions of onnxruntime-web that npm has.
     """
     from harness.core.runtime import runtime
     from harness.core.settings import Settings, near
     from harness.core.waiting import awaited
     from harness.engine.executors import executor_on
     from harness.engine.run import engine_of
-    from harness.plugins.versions.environments import available
     from harness.plugins.versions.result import (
         VersionResult,
         bisected,
@@ -72,24 +72,24 @@ def versions(  # one option each
     if not declared.driver:
         msg = f"{declared.title} runs only here; give a case of another runtime."
         raise SpecError(msg)
-    if one.device.target:
-        msg = f"{one.id} does not run here; give the case without its target."
-        raise SpecError(msg)
     executor = executor_on(on, None)
-    there = between(declared, available(declared), oldest, newest)
+    targets = targets_of(one, declared)
+    there = between(declared, tuple(targets), oldest, newest)
     say = step_line(f"{one.id}: ")
     answers: dict[str, list[VersionResult]] = {}
     settings = Settings(store=store, on=on)
     with engine_of(settings, loaded.limits, executor) as engine:
 
         def states(some: Sequence[str]) -> Iterator[list[str]]:
-            asked = {v: dict(questions(one, declared, v)) for v in some}
+            asked = {v: dict(questions(one, declared, targets[v])) for v in some}
             jobs = iter(engine.start(run for v in some for run in asked[v].values()))
             for version in some:
                 say(f"{declared.title} {version}")
                 answers[version] = []
                 for question, run in asked[version].items():
                     record = awaited(next(jobs))
+                    if one.device.target:  # its tolerances are those of all versions
+                        record = replace(record, variant=one.how)
                     verdicts = [judge.check(record, what) for what in run.whats]
                     answer = result_of(version, question, record, verdicts)
                     answers[version].append(answer)
@@ -110,6 +110,27 @@ def versions(  # one option each
     return code_of(found)
 
 
+def targets_of(case: Case, declared: Runtime) -> Mapping[str, Target]:
+    """Return a target for each version of a case's runtime, the oldest first.
+
+    Raises:
+        SpecError: The case is on a target that has one version alone.
+        StageError: The package index, or npm, cannot be reached.
+
+    """
+    from harness.plugins.versions.environments import available
+    from harness.suite.places import kind_of
+
+    target = case.device.target
+    if target is None:
+        return {one: Target(name=one, version=one) for one in available(declared)}
+    kind = kind_of(target)
+    if kind is None or kind.versions is None:
+        msg = f"{case.id} does not run here; give the case without its target."
+        raise SpecError(msg)
+    return kind.versions(target)
+
+
 def between(
     declared: Runtime, there: Sequence[str], oldest: str, newest: str
 ) -> tuple[str, ...]:
@@ -119,11 +140,13 @@ def between(
         SpecError: A limit is not among the versions, or they are exchanged.
 
     """
-    from harness.plugins.versions.environments import no_version
-
-    for given in filter(None, (oldest, newest)):
-        if given not in there:
-            raise SpecError(no_version(declared, given, there))
+    for option, given in (("--from", oldest), ("--to", newest)):
+        if given and given not in there:
+            msg = (
+                f"{option} {given} is no version of {declared.title} that can be "
+                f"installed here; there are {', '.join(there) or 'none'}."
+            )
+            raise SpecError(msg)
     if not there:
         msg = (
             f"no version of {declared.title} can be had for this Python; look at what "
@@ -139,28 +162,30 @@ def between(
 
 
 def questions(
-    case: Case, declared: Runtime, version: str
+    case: Case, declared: Runtime, target: Target
 ) -> Iterator[tuple[str, Case]]:
     """Yield each question to a version, and the case that answers it.
 
-    `case` runs here, in the runtime `declared`.
+    `case` runs here in the runtime `declared`, or on a target. `target` is the place
+    that has the version.
     """
     from harness.core.environment import version_of
     from harness.core.runtime import is_made
 
-    target = Target(name=version, version=version)
+    own = case.device.target
+    rest = case.where.removeprefix(f"{AT}{own.name}" if own else "").replace(AT, "-")
     there = replace(
         case,
         device=replace(case.device, target=target),
-        where=f"{AT}{version}{case.where.replace(AT, '-')}",
+        where=f"{AT}{target.name}{rest}",
     )
     # A foreign file has no conversion, and some variants are the exported graph itself.
-    if declared.own_format is None or not is_made(case):
+    if own or declared.own_format is None or not is_made(case):
         yield "run there", there
         return
-    own = replace(case.variant, converter=version)
+    converted = replace(case.variant, converter=target.version)
     # Both have one id, so the same tolerances judge them.
-    yield "converted and run there", replace(there, variant=own)
+    yield "converted and run there", replace(there, variant=converted)
     here = version_of(declared)
     if by := case.variant.converter or here:  # else nothing can convert
         yield f"converted by {by}, run there", there

@@ -32,6 +32,9 @@ PROVIDERS: Final = {
 _ALSO: Final = {"wasm": CPU}
 """Devices of a target alone: onnxruntime-web has the CPU provider in WebAssembly."""
 
+FORCED: Final = "forceCpuNodeNames"
+"""The option of WebGPU with the nodes that it leaves to the CPU, one on a line."""
+
 _ANSI: Final = re.compile(r"\x1b\[[0-9;]*m")
 _NATIVE: Final = "onnxruntime_pybind_state.cc:"
 _BEFORE_REASON: Final = re.compile(r"\[ERROR\] \[[\w-]+\] |FAIL : |&\) ")
@@ -46,6 +49,23 @@ def options_of(device: Device) -> dict[str, str | int | float | bool]:
     """Return the options that a provider gets."""
     tf32 = {"use_tf32": int(device.tf32)} if device.device == "cuda" else {}
     return {**tf32, **dict(device.provider_options)}
+
+
+def kept_on_cpu(device: Device) -> tuple[str, ...]:
+    """Return the names of the nodes that a suite itself leaves to the CPU."""
+    return tuple(str(dict(device.provider_options).get(FORCED, "")).splitlines())
+
+
+def table_of(device: Device, key: str) -> str:
+    """Return the table of a suite that sets a field of a device.
+
+    >>> table_of(Device(device="qnn"), "cpu_nodes")
+    '[backend.onnxruntime]'
+    """
+    target = device.target
+    if target is not None and key in dict(target.device):
+        return f"[target.{target.table}]"
+    return "[backend.onnxruntime]"
 
 
 def asked_for(device: Device) -> str:
@@ -67,7 +87,7 @@ def lacking(device: Device, version: str, has: Sequence[str]) -> str:
         f"This build of onnxruntime {version} has no {name}. It has {', '.join(has)}. "
         f"Install one that has it ({build}) into an environment of its own and name "
         "that as a target ([target.*]), or change `device` under "
-        "[backend.onnxruntime]."
+        f"{table_of(device, 'device')}."
     )
 
 
@@ -79,7 +99,7 @@ def not_made(device: Device, said: str, instead: str) -> str:
     """
     words = reason_in(said)
     todo = (
-        "Correct `provider_options` under [backend.onnxruntime]"
+        f"Correct `provider_options` under {table_of(device, 'provider_options')}"
         if device.provider_options
         else "Install the package and driver it needs"
     )
@@ -117,8 +137,8 @@ class Placement:
     file does not have is of that kind: where a layout changes, ONNX Runtime exchanges
     the numbers of a shape by it.
 
-    `exact` names the nodes that make no floating-point values, and `known` all nodes of
-    the file.
+    `exact` names the nodes that make no floating-point values, and those that a suite
+    itself leaves to the CPU. `known` names all nodes of the file.
     """
 
     def __init__(self, exact: Collection[str], known: Collection[str]) -> None:
@@ -150,5 +170,5 @@ class Placement:
         return (
             f"{asked_for(device)} does not run all of the network {how}: the CPU "
             f"provider runs {self}. If that is right, allow it with `cpu_nodes = "
-            f"{limit:g}` under [backend.onnxruntime]."
+            f"{limit:g}` under {table_of(device, 'cpu_nodes')}."
         )

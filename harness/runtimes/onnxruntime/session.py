@@ -35,10 +35,12 @@ from harness.runtimes.onnxruntime.providers import (
     CPU,
     Placement,
     is_about_provider,
+    kept_on_cpu,
     lacking,
     not_made,
     options_of,
     provider_of,
+    table_of,
 )
 from harness.runtimes.onnxruntime.segments import (
     GIVEN,
@@ -105,6 +107,7 @@ class OrtSession(AbstractContextManager["OrtSession"]):
         self._provider = provider_of(device)
         is_other = self._provider != CPU
         self._exact = exact_nodes(self._proto) if is_other else set()
+        self._exact |= {*kept_on_cpu(device)}
         self._known = {node.name for node in self._proto.graph.node}
         self._placed = Placement(self._exact, self._known)
         try:
@@ -275,7 +278,7 @@ class OrtSession(AbstractContextManager["OrtSession"]):
             msg = (
                 f"onnxruntime {self._ort.version} does not tell which nodes run on the "
                 "CPU provider. Use 1.24 or newer, or allow all nodes to run there with "
-                "`cpu_nodes = 1.0` under [backend.onnxruntime]."
+                f"`cpu_nodes = 1.0` under {table_of(device, 'cpu_nodes')}."
             )
             raise StageError(msg, outcome=Outcome.FELL_BACK)
 

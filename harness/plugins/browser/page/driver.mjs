@@ -35,7 +35,9 @@ export function bytesOf(dtype, shape) {
 
 // What a page can say of an error: emscripten throws numbers, too.
 export function describe(error, driver) {
-  const text = error?.message ?? String(error);
+  let text = error?.message ?? String(error);
+  if (typeof error === "number")
+    text = `WebAssembly threw the number ${error}, which has no text; a version before 1.18 does so for a model of ONNX's IR version 10 or newer`;
   return [text, ...driver.errors].join("\n").slice(0, 1 << 14) || "an error without a text";
 }
 
@@ -88,8 +90,11 @@ export class Driver {
 
   async #load(threads) {
     if (this.ort) return;
-    const module = await import(`${this.base}ort/${this.build}`);
-    this.ort = module.InferenceSession ? module : module.default;
+    const url = `${this.base}ort/${this.build}`;
+    if (url.endsWith(".mjs")) {
+      const module = await import(url);
+      this.ort = module.InferenceSession ? module : module.default;
+    } else this.ort = await globalOf(url);
     this.ort.env.wasm.wasmPaths = `${this.base}ort/`;
     this.ort.env.wasm.numThreads = threads;
     this.ort.env.logLevel = "verbose";
@@ -143,12 +148,23 @@ export class Driver {
       const tensor = made[name];
       const dtype = DTYPES[tensor.type];
       if (!dtype) throw new Error(`the value ${name} has the type ${tensor.type}`);
-      const data = await tensor.getData();
+      const data = tensor.getData ? await tensor.getData() : tensor.data;
       const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
       await show(name, { dtype, shape: [...tensor.dims], bytes });
       tensor.dispose?.();
     }
   }
+}
+
+// Before 1.19 the build is a script, which leaves its object in a global variable.
+function globalOf(url) {
+  return new Promise((done, fail) => {
+    const script = document.createElement("script");
+    script.src = url;
+    script.onload = () => done(globalThis.ort);
+    script.onerror = () => fail(new Error(`${url} cannot be loaded`));
+    document.head.append(script);
+  });
 }
 
 // Read what ONNX Runtime prints of the nodes: the provider of each.
