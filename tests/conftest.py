@@ -20,6 +20,7 @@ ONLY_BY_NAME = (
     # Full sizes need 24 GiB of memory; the next two want a quiet machine.
     *("full_size", "bench", "alone"),
     *("slow", "initialised", "fleet", "targets", "providers", "exporters", "plan"),
+    "browser",
 )
 
 # Tests import onnxruntime here too. It would open a database that all workers share,

@@ -54,31 +54,19 @@ print(sys.argv[1], getattr(module, "__version__", "") or module.version())
 """
 
 
-class _Makes(click.Group):
-    """The commands that make places: the own one, and those of plug-ins."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all."""
-        return sorted({*super().list_commands(ctx), *_added_makes()})
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command with a name; None if there is none."""
-        return super().get_command(ctx, cmd_name) or _added_makes().get(cmd_name)
-
-
-def _added_makes() -> dict[str, click.Command]:
-    found = (one.function for one in added("makes"))
-    return {str(one.name): one for one in found if isinstance(one, click.Command)}
-
-
 @click.group()
 def target() -> None:
     """Prepare machines other than this one on which runtimes run."""
 
 
-@target.group("make", cls=_Makes)
+@target.group("make")
 def make() -> None:
     """Make a place where runtimes run, and print its table for parity.toml."""
+
+
+for _one in added("makes"):
+    if isinstance(_one.function, click.Command):
+        make.add_command(_one.function)
 
 
 @make.command("arm64")

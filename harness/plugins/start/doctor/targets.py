@@ -64,8 +64,10 @@ def _has_places(data: Mapping[str, Any]) -> bool:
 
 def _starts(declared: Runtime, device: Device) -> bool:
     """Whether a device's target starts without an installation."""
-    version = device.target.version if device.target else ""
-    return not version or version in installed_versions(declared)
+    target = device.target
+    if target is None or target.kind or not target.version:
+        return True
+    return target.version in installed_versions(declared)
 
 
 def _finding(
