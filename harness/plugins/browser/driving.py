@@ -45,18 +45,14 @@ class AboutBrowser(Struct, frozen=True):
 
     Attributes:
         browser: Its user agent.
-        isolated: Whether WebAssembly may have threads.
         adapter: The WebGPU adapter; empty if there is none.
-        features: What the adapter can do beside the usual.
         software: Whether the adapter computes on the processor.
 
     """
 
     browser: Line
-    isolated: bool
     adapter: Line
-    features: list[Line]
-    software: bool = False
+    software: bool
 
 
 class BrowserPage(AgentCalls):
@@ -73,13 +69,11 @@ class BrowserPage(AgentCalls):
         self._target = target
         settings = dict(target.settings)
         program = browser_at(settings.get("browser", ""))
-        self._software = settings.get("adapter") == SOFTWARE
+        software = settings.get("adapter") == SOFTWARE
         self._answered = False
         self._server = PageServer(folders, files)
         try:
-            self._chromium = Chromium(
-                program, self._server.url, software=self._software
-            )
+            self._chromium = Chromium(program, self._server.url, software=software)
         except BaseException:
             self._server.close()
             raise

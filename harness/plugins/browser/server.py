@@ -59,8 +59,8 @@ class PageServer:
         self._frames.put(None)
         self._server.shutdown()
         self._server.server_close()
+        os.close(self.answers)  # a part of an answer that is being written is dropped
         self.page_ended()
-        os.close(self.answers)
 
     def page_ended(self) -> None:
         """End what the page posts."""
@@ -130,7 +130,10 @@ class PageServer:
             size -= len(block)
             view = memoryview(block)
             while view:
-                view = view[os.write(self._into, view) :]
+                with self._ended:
+                    if not self._is_open:  # its number may be another file's by now
+                        return
+                    view = view[os.write(self._into, view) :]
         self._head(request, HTTPStatus.NO_CONTENT, 0)
 
     def _asked(self, request: BaseHTTPRequestHandler) -> tuple[str, str]:

@@ -61,7 +61,7 @@ function checkBrowser(told, { device, threads }) {
         "whether WebGPU is switched off.",
     );
   }
-  if (threads !== 1 && !told.isolated) {
+  if (threads !== 1 && !globalThis.crossOriginIsolated) {
     refuse(
       "WebAssembly has no threads on this page, and the bundle asks for them; serve it " +
         "with serve.py, which sends the headers that threads need.",

@@ -20,11 +20,6 @@ const LEVELS = { 0: "disabled", 1: "basic", 2: "extended", 99: "all" };
 const CPU = "CPUExecutionProvider";
 // What each device is called where a session is made.
 const NAMES = { [CPU]: "wasm", WebGpuExecutionProvider: "webgpu" };
-// The newest name of each build comes first.
-const BUILDS = {
-  wasm: ["ort.wasm.min.mjs", "ort.wasm.min.js", "esm/ort.wasm.min.js", "ort.min.mjs"],
-  webgpu: ["ort.webgpu.min.mjs", "esm/ort.webgpu.min.js", "ort.min.mjs"],
-};
 const KEPT = 400; // lines of a log
 
 export function bytesOf(dtype, shape) {
@@ -69,18 +64,12 @@ export class Driver {
   async hello(_arrays, _show, { files, build, device }) {
     this.files = files;
     this.build = build;
-    const told = {
-      browser: navigator.userAgent,
-      isolated: globalThis.crossOriginIsolated,
-      adapter: "",
-      features: [],
-    };
+    const told = { browser: navigator.userAgent, adapter: "", software: false };
     if (device === "webgpu" && navigator.gpu) {
       const adapter = await navigator.gpu.requestAdapter();
       if (adapter) {
         const { vendor, architecture, description } = adapter.info ?? {};
         told.adapter = [vendor, architecture, description].filter(Boolean).join(" ") || "unnamed";
-        told.features = [...adapter.features];
         const known = /swiftshader|llvmpipe|lavapipe|basic render/i.test(told.adapter);
         told.software = Boolean(adapter.info?.isFallbackAdapter) || known;
       }
