@@ -13,8 +13,9 @@ from onnx import TensorProto, helper, numpy_helper
 from harness.core.case import Device, Target
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
-from harness.plugins.browser import driving, package
+from harness.plugins.browser import driving
 from harness.plugins.browser.chromium import browser_at
+from harness.plugins.browser.package import package_of
 from harness.plugins.browser.server import PageServer
 from harness.plugins.browser.targets import KIND, TESTED
 from harness.plugins.elsewhere import agent_calls
@@ -95,19 +96,12 @@ LARGE = graph(
 )
 
 
-@pytest.fixture(scope="session")
-def folder():
-    """The folder of onnxruntime-web, which npm brings once into the store."""
-    browser_at("")
-    return package.package_of("", TESTED).dist.parent
-
-
 @pytest.fixture
-def target(folder):
+def target(package):
     """Return a target in a browser; its settings can be others."""
 
     def make(device, **settings):
-        named = {"package": str(folder), **settings}
+        named = {"package": str(package.dist.parent), **settings}
         own = tuple(sorted(named.items()))
         return Target(name=f"b-{device}", kind=KIND, table="b", settings=own)
 
@@ -254,9 +248,9 @@ def test_no_browser_on_path_is_said(monkeypatch, tmp_path):
 
 
 PACKAGES = {
-    "no npm": (lambda _: package.package_of("", "1.0.0"), "npm is not on PATH"),
-    "no version": (lambda _: package.package_of("", "../x"), "is no version of"),
-    "no folder": (lambda f: package.package_of(str(f), ""), "is no folder of"),
+    "no npm": (lambda _: package_of("", "1.0.0"), "npm is not on PATH"),
+    "no version": (lambda _: package_of("", "../x"), "is no version of"),
+    "no folder": (lambda f: package_of(str(f), ""), "is no folder of"),
 }
 
 
@@ -296,3 +290,9 @@ def test_nothing_is_left_when_a_session_has_ended(opened, monkeypatch, tmp_path)
         session.run({"i": np.arange(3)})
         assert list(tmp_path.glob("parity-browser-*"))
     assert not list(tmp_path.glob("parity-browser-*"))
+
+
+def test_a_small_network_agrees_in_both_at_every_layer(project, store):
+    ended = project.parity("run", "--store", str(store))
+    ended.check(0, "✓ net/onnxruntime/fp32@browser-wasm")
+    ended.check(0, "✓ net/onnxruntime/fp32@browser-webgpu", "3 of 3 cases agree")

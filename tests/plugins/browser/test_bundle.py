@@ -11,6 +11,8 @@ import pytest
 
 from tests.plugin.project import LIMIT_S, begun, write_project
 
+pytestmark = pytest.mark.browser
+
 CASE = "vae_decoder/onnxruntime/fp32@web-wasm"
 TARGETS = """
 targets = ["web"]

@@ -27,6 +27,8 @@ from harness.suite.judge import Judge
 from harness.suite.suite import load_suite
 from tests.plugins.explain.test_setting_changes import merge
 
+pytestmark = pytest.mark.browser
+
 WEBGPU = "net/onnxruntime/fp32@browser-webgpu"
 WASM = "net/onnxruntime/fp32@browser-wasm"
 WASM_FILE = "ort-wasm-simd-threaded.asyncify.wasm"
@@ -88,7 +90,6 @@ def test_a_shaders_fault_is_kept_off_by_an_option_of_the_target(planted):
         assert verdict.found.passed, verdict.reason
 
 
-@pytest.mark.slow  # nine settings of WebGPU in software are tried
 def test_explain_proposes_the_option_that_costs_least(planted):
     engine, judge, case = planted
     found = explain(engine, judge, case, lambda _: None)

@@ -8,6 +8,8 @@ from harness.core.runtime import runtime
 from harness.plugins.versions.command import questions, targets_of
 from harness.suite.suite import load_suite
 
+pytestmark = pytest.mark.browser
+
 ORT = runtime("onnxruntime")
 WASM = "net/onnxruntime/fp32@browser-wasm"
 
