@@ -14,7 +14,7 @@ from msgspec import Meta, field
 from harness.core.case import Case, Device, Target
 from harness.core.toml_schema import WORDS, Word, one_of
 from harness.runtimes.onnxruntime.providers import FORCED, kept_on_cpu
-from harness.suite.places import TargetKind
+from harness.suite.places import ReproScript, TargetKind
 from harness.suite.schema import ProviderOption, TargetTable
 from harness.suite.tables import path_beside
 
@@ -109,6 +109,13 @@ def bundle(case: str, device: Device, folder: Path) -> None:
     write_page(case, device, folder)
 
 
+def repro(device: Device) -> ReproScript:
+    """Return the script of a repro, as `TargetKind` says."""
+    from harness.plugins.browser.repro import script_of
+
+    return script_of(device)
+
+
 def versions(target: Target) -> dict[str, Target]:
     """Return a target with each version of onnxruntime-web that npm has, in order.
 
@@ -169,6 +176,7 @@ BROWSER = TargetKind(
     table=BrowserTable,
     targets=targets,
     bundle=bundle,
+    repro=repro,
     versions=versions,
     changes=changes,
 )

@@ -108,6 +108,7 @@ def repro(  # one option each
         error_words,
     )
     from harness.plugins.explain.repro import about_pytorch, fill
+    from harness.suite.places import script_of
 
     loaded, one, judge = judged_case(case, suite, tier, changes)
     into = out or Path(f"repro-{one.id.replace('/', '-')}")
@@ -131,7 +132,9 @@ def repro(  # one option each
         echo("within tolerance there: the error needs more of the graph")
     size = sum(file.stat().st_size for file in into.iterdir()) / 1000
     echo(f"wrote {into} ({size:,.0f} KB)")
-    echo(f"next  cd {shlex.quote(str(into))} && python repro.py")
+    own = script_of(one.device)
+    command = own.command if own else "python repro.py"
+    echo(f"next  cd {shlex.quote(str(into))} && {command}")
     if post:
         echo(f"      {into / 'issue.md'} is the text to post")
     return 0

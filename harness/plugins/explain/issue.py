@@ -24,6 +24,7 @@ from harness.judge.reference import of_reference
 from harness.plugins.explain.excerpts import Around
 from harness.plugins.explain.repro import EXPORTED
 from harness.report.markdown import fenced, word
+from harness.suite.places import script_of
 
 
 def about_drawn(around: Around) -> dict[str, str]:
@@ -59,6 +60,9 @@ def issue(
     operators = count(int(meta["nodes"]), "operator")
     threads = count(case.device.threads, "thread")
     made_as = without_paths(" ".join((case.variant.kind, *case.variant.flags)))
+    own = script_of(case.device)
+    command = own.command if own else "python repro.py"
+    needs = own.needs if own else f"numpy and {' or '.join(declared.distributions)}"
     python = f"Python {platform.python_version()}"
     parts = [
         f"# {word(about_drawn(around)['title'])}",
@@ -71,10 +75,9 @@ def issue(
         "## To reproduce",
         "",
         (
-            "Run `python repro.py` in this folder. It reads `repro.json`, needs numpy "
-            f"and {' or '.join(declared.distributions)}, and ends with exit code 1 "
-            "while the two differ. The noise is the error that float32 arithmetic has "
-            "by itself. Here the script prints:"
+            f"Run `{command}` in this folder. It reads `repro.json`, needs {needs}, "
+            "and ends with exit code 1 while the two differ. The noise is the error "
+            "that float32 arithmetic has by itself. Here the script prints:"
         ),
         "",
         fenced(without_paths(numbers)),
@@ -101,6 +104,10 @@ def issue(
             f"{word(case.device.precision)}, {threads}, made as {word(made_as)}"
         ),
     ]
+    if own:
+        detail = dict(ran.get("detail", ()))
+        places = [detail.get(name, "") for name in ("package", "machine", "adapter")]
+        parts.append(f"- {word(', '.join(filter(None, places)))}")
     if left_out:
         named = ", ".join(map(word, left_out))
         parts.append(f"- Without the options {named}, whose values are paths")

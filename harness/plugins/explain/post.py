@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,6 +31,7 @@ from harness.plugins.explain.issue import about_drawn, issue
 from harness.plugins.explain.repro import SCRIPT, fill
 from harness.report.markdown import table_of
 from harness.suite.judge import Judge
+from harness.suite.places import script_of
 from harness.suite.schema import Limits
 
 SEARCH_S: Final = 120.0
@@ -73,7 +74,10 @@ def write_post(
             best = replace(best, excerpt=excerpt)
             fill(into, engine, best, about_drawn(best))
         numbers = shown(best.excerpt.case, into)
-        versions = versions_table(runtime(best.excerpt.case.backend), into)
+        case = best.excerpt.case
+        # The other versions that are installed are those of a Python.
+        alone = script_of(case.device) is not None
+        versions = "" if alone else versions_table(runtime(case.backend), into)
         text = issue(best, into, left_out, numbers, versions)
         (into / "issue.md").write_text(text, encoding="utf-8")
     return best
@@ -253,11 +257,12 @@ def shown(case: Case, folder: Path) -> str:
 
     """
     target, python = case.device.target, sys.executable
-    if target is not None and not target.version:
+    own = script_of(case.device)
+    if target is not None and not target.version and not own:
         return "(The script was not run here: the case runs on another machine.)"
-    if target is not None:
+    if target is not None and not own:
         python = str(python_of(runtime(case.backend), target.version))
-    found = said(python, folder)
+    found = said(python, folder, own.arguments if own else ())
     if not differs(found):
         says = found.words if found.code else "the two agree"
         msg = (
@@ -289,6 +294,6 @@ def differs(script: ProgramEnd) -> bool:
     return script.code == 1 and any(word in script.text for word in words)
 
 
-def said(python: str, folder: Path) -> ProgramEnd:
+def said(python: str, folder: Path, arguments: Sequence[str] = ()) -> ProgramEnd:
     """Run the script, and return how it ended."""
-    return ended([python, "-I", *RUN], folder, limit_s=_LIMIT_S)
+    return ended([python, "-I", *RUN, *arguments], folder, limit_s=_LIMIT_S)

@@ -27,6 +27,7 @@ from harness.judge.reference import of_reference
 from harness.measure.compare import UNIT_ROUNDOFF
 from harness.plugins.explain.excerpt import deployed_file
 from harness.plugins.explain.excerpts import Around, error_in_floors, error_words
+from harness.suite.places import script_of
 
 EXPORTED = "exported.onnx"
 NOISE = 32.0
@@ -65,14 +66,19 @@ def fill(
     arrays = arrays_of(entry)
     np.savez(folder / "inputs.npz", *arrays.values(), allow_pickle=False)
     said = {name: public(text) for name, text in about.items()}
+    own = script_of(case.device)
     values = {**said, "inputs": list(arrays), **_values(around)}
+    values |= own.values if own else {}
     if "PyTorch" not in about["answer"]:
         values["looks"] = of_reference(str(values["looks"]))
-    text = msgspec.json.format(msgspec.json.encode(values), indent=1)
-    (folder / VALUES).write_bytes(text + b"\n")
-    parts = (_script(case.backend, str(values.get("api", ""))), _END)
-    script = "".join(part.read_text(encoding="utf-8") for part in parts)
-    (folder / SCRIPT).write_text(script, encoding="utf-8")
+    told = msgspec.json.format(msgspec.json.encode(values), indent=1)
+    (folder / VALUES).write_bytes(told + b"\n")
+    beginning = _script(case.backend, str(values.get("api", "")))
+    script = own.text if own else beginning.read_text(encoding="utf-8")
+    end = _END.read_text(encoding="utf-8")
+    (folder / SCRIPT).write_text(f"{script}{end}", encoding="utf-8")
+    for name, text in own.files.items() if own else ():
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 def _script(backend: str, api: str) -> Path:
