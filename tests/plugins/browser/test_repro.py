@@ -32,7 +32,7 @@ def folder(package, tmp_path_factory):  # noqa: ARG001  # it skips where npm is 
     (suite / "parity.toml").write_text(SUITE)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(suite)
-        patch.setenv("PARITY_STORE", str(suite / "store"))
+        patch.setenv("PARITY_STORE", str(tmp_path_factory.mktemp("store")))
         ended = Project(suite).parity("repro", CASE, "--out", "made")
     ended.check(0, "next  cd made && npm install && python repro.py")
     return suite / "made"
