@@ -13,8 +13,13 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
+from hypothesis import settings
 
 from harness.core.store_root import local_root
+
+# How long an example takes says how loaded the machine is.
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
 
 ONLY_BY_NAME = (
     # Full sizes need 24 GiB of memory; the next two want a quiet machine.

@@ -35,6 +35,8 @@ def ran(suite, into, components):
     for key in ("variant", "pipeline"):
         written.pop(key, None)
     written["components"] = [*components]
+    for name in {*written.get("component", ())} - {*components}:
+        del written["component"][name]
     written["inputs"]["profiles"] = ["realistic"]
     written["limits"] = {"timeout_s": LIMIT_S, "jobs": 1}
     written["backend"] = {"onnxruntime": {"targets": ["browser"]}}
@@ -44,7 +46,7 @@ def ran(suite, into, components):
     (into / "parity.toml").write_text(tomlkit.dumps(written))
     (into / "tolerances.toml").write_text(TOLERANCES)
     ended = Project(into, limit_s=LIMIT_S).parity("run")
-    assert "Traceback" not in ended.text
+    assert ended.code in {0, 1}, ended.text
     return load_report(into / "reports" / "runs", "last")
 
 
@@ -64,20 +66,41 @@ def reports(package, tmp_path_factory):  # noqa: ARG001  # it skips where npm is
         yield report
 
 
-def check(report, case):
-    """Require that each value of a case was compared, and that each agrees."""
-    found = report.cases[case]
-    assert found.record.failure is None, found.record.failure
-    assert {LAYERS, OUTPUTS} <= {*found.rows}
-    assert found.record.coverage["aligned"] == found.record.coverage["computing"]
-    assert {end.outcome for end in found.ends.values()} == {"within"}, found.ends
+FOUND = {
+    ("vae_encoder", "wasm"): ("group_norm", "scaled by its own factor"),
+    # Each InstanceNormalization of a session gets the epsilon of the first one.
+    ("controlnet", "webgpu"): ("group_norm", ""),
+    ("unet", "webgpu"): ("group_norm", "epsilon is 1e-05 instead of 1e-06"),
+    ("controlled_unet", "webgpu"): ("group_norm", ""),
+}
+"""Faults of onnxruntime-web 1.30.0: the operator, and what its error looks like."""
+
+
+def check(report, case, found=None):
+    """Require that each value of a case was compared, and what differs.
+
+    `found` is the operator that is blamed, and the look of its error; None where all
+    values agree.
+    """
+    one = report.cases[case]
+    assert one.record.failure is None, one.record.failure
+    assert {LAYERS, OUTPUTS} <= {*one.rows}
+    assert one.record.coverage["aligned"] == one.record.coverage["computing"]
+    if found is None:
+        assert {end.outcome for end in one.ends.values()} == {"within"}, one.ends
+        return
+    operator, looks = found
+    assert one.ends[LAYERS].outcome == "exceeds"
+    assert f"({operator})" in one.ends[LAYERS].reason
+    assert any(looks in row.looks for row in one.rows[LAYERS])
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("component", COMPONENTS)
-def test_every_value_of_digits_agrees_in_a_browser(reports, component, device):
+def test_every_value_of_digits_is_compared_in_a_browser(reports, component, device):
     report = reports(DIGITS, COMPONENTS)
-    check(report, f"{component}/onnxruntime/fp32@browser-{device}")
+    found = FOUND.get((component, device))
+    check(report, f"{component}/onnxruntime/fp32@browser-{device}", found)
 
 
 @pytest.mark.parametrize("device", DEVICES)

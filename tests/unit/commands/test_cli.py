@@ -90,7 +90,7 @@ def test_an_empty_store_is_no_error(words, tmp_path, capsys):
         (["nodes", "last", "case", "--runs=~/x"], " under {}"),
         (["diff", "a", "b", "--runs=~/x"], " under {}"),
         (["run", "--suite=~/x"], " no suite at {}"),
-        (["target", "make", "--root=~/x"], "'{}' does not exist"),
+        (["target", "make", "arm64", "--root=~/x"], "'{}' does not exist"),
     ],
 )
 def test_a_tilde_is_the_home_of_the_user(command, said, tmp_path, monkeypatch, capsys):
