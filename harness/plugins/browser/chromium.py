@@ -7,6 +7,7 @@ import shutil
 import subprocess  # noqa: TID251  # it runs beside the server of its page
 import tempfile
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -21,6 +22,9 @@ NAMES: Final = (
     *("chrome", "microsoft-edge", "brave-browser"),
 )
 """Programs that are looked for on PATH."""
+
+_PREFIX: Final = "parity-browser-"
+_KEPT_S: Final = 24 * 3600
 
 _MAC: Final = "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
 
@@ -73,7 +77,8 @@ class Chromium:
 
     def __init__(self, program: str, url: str, *, software: bool) -> None:
         self.log = KeptLog()
-        self._folder = tempfile.mkdtemp(prefix="parity-browser-")
+        _remove_left(Path(tempfile.gettempdir()))
+        self._folder = tempfile.mkdtemp(prefix=_PREFIX)
         flags = [*_FLAGS, f"--user-data-dir={self._folder}"]
         if software:
             flags += ["--use-webgpu-adapter=swiftshader", "--enable-features=Vulkan"]
@@ -118,6 +123,15 @@ class Chromium:
         with suppress(OSError, ValueError), self._popen.stdout as out:
             while data := os.read(out.fileno(), 4096):
                 self.log.add(data)
+
+
+def _remove_left(place: Path) -> None:
+    """Remove the folders of browsers whose harness was killed long ago."""
+    for folder in place.glob(f"{_PREFIX}*"):
+        with suppress(OSError):  # another process may be removing it too
+            seen = folder.lstat()
+            if seen.st_uid == os.geteuid() and seen.st_mtime < time.time() - _KEPT_S:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def version_of(program: str) -> str:

@@ -1,5 +1,6 @@
 """ONNX Runtime's files in a real browser: what runs, and what is said of the rest."""
 
+import os
 import stat
 from contextlib import closing
 from copy import deepcopy
@@ -286,6 +287,9 @@ def test_a_server_answers_its_own_page_alone(tmp_path):
 
 def test_nothing_is_left_when_a_session_has_ended(opened, monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    of_one_that_was_killed = tmp_path / "parity-browser-old"
+    of_one_that_was_killed.mkdir()
+    os.utime(of_one_that_was_killed, (0, 0))
     with opened(GATHER, "wasm") as session:
         session.run({"i": np.arange(3)})
         assert list(tmp_path.glob("parity-browser-*"))
