@@ -23,6 +23,9 @@ UNTRIED = {
     "docs/plan.md": {"plan unet --backend onnxruntime --within sqnr_db=50": "minutes"},
     "docs/release.md": {"gate last --baseline digits": "of a version that is to come"},
     "docs/ci.md": {"diff --last 3": "of a version that is to come"},
+    "docs/browser.md": {
+        "target make browser": "npm brings a package; tests/plugins/browser does it",
+    },
     "docs/targets.md": {
         "target make arm64 --cpu cortex-a76": "it downloads; tox -e targets does it",
         "judge dump/ --case vae_decoder/onnxruntime/fp32 --names names.toml": (

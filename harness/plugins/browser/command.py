@@ -38,7 +38,7 @@ def browser(version: str, program: str) -> int:
     adapter = found or adapter_of(at, software=True)
     if adapter:
         devices.append("webgpu")
-        echo(f"  WebGPU adapter: {adapter}{'' if found else ', in software'}")
+        echo(f"  WebGPU adapter: {adapter}")
         if not found:
             lines.append(f'adapter = "{SOFTWARE}"')
     else:

@@ -54,6 +54,11 @@ class AboutBrowser(Struct, frozen=True):
     adapter: Line
     software: bool
 
+    @property
+    def adapter_words(self) -> str:
+        """The adapter, and whether it computes on the processor; may be empty."""
+        return f"{self.adapter}{', in software' if self.software else ''}"
+
 
 class BrowserPage(AgentCalls):
     """A page of a browser of its own, which answers frames.
@@ -180,13 +185,12 @@ class Browser(BrowserPage):
             self.close()
             raise
         found = _NAME.search(told.browser)
-        software = ", in software" if told.software else ""
         on_gpu = device.device == WEBGPU
         self.about = (
             ("target", target.name),
             ("machine", f"Chromium {found[1]}" if found else told.browser),
             ("package", f"{NAME} {package.version}"),
-            *((("adapter", f"{told.adapter}{software}"),) if on_gpu else ()),
+            *((("adapter", told.adapter_words),) if on_gpu else ()),
         )
 
     def _check(self, told: AboutBrowser, device: Device) -> None:
@@ -210,4 +214,4 @@ def adapter_of(program: str, *, software: bool) -> str:
     target = Target(name="browser", kind="browser", settings=tuple(settings.items()))
     with closing(BrowserPage(target, {}, {})) as page:
         told = page.hello([], "", WEBGPU)
-    return told.adapter
+    return told.adapter_words

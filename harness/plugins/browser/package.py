@@ -107,14 +107,17 @@ def build_of(package: Package, device: str) -> str:
 def _install(scratch: Path, version: str) -> None:
     made = scratch / "made"
     made.mkdir()
+    # npm fills the nearest folder that has this file. `--prefix` names a folder too,
+    # and then npm reads none of the settings that all users of a machine share, such
+    # as certificates.
+    (made / "package.json").write_text('{"private": true}')
     # A package's own scripts do not run: its files are all that is wanted.
     flags = ["--ignore-scripts", "--no-audit", "--no-fund", "--no-package-lock"]
+    # By default npm waits three times five minutes for a server that is silent.
+    flags += ["--fetch-timeout", "90000"]
     wanted = f"{NAME}@{version}"
     try:
-        _npm(
-            ["install", *flags, "--prefix", str(made), wanted],
-            f"{wanted} cannot be installed by npm",
-        )
+        _npm(["install", *flags, wanted], f"{wanted} cannot be installed by npm", made)
     except StageError as error:
         there = available()  # raises if the registry cannot be reached
         if version in there:
@@ -123,7 +126,7 @@ def _install(scratch: Path, version: str) -> None:
         raise StageError(msg, outcome=Outcome.LOAD) from error
 
 
-def _npm(arguments: list[str], why: str) -> str:
+def _npm(arguments: list[str], why: str, folder: Path | None = None) -> str:
     npm = shutil.which("npm")
     if npm is None:
         msg = (
@@ -132,7 +135,7 @@ def _npm(arguments: list[str], why: str) -> str:
         )
         raise StageError(msg, outcome=Outcome.ABSENT)
     try:
-        return run_program([npm, *arguments], why)
+        return run_program([npm, *arguments], why, folder)
     except SpecError as error:
         raise StageError(str(error), outcome=Outcome.ABSENT) from None
 

@@ -21,6 +21,8 @@ from harness.plugins.browser.server import PageServer
 from harness.plugins.browser.targets import KIND, TESTED
 from harness.plugins.elsewhere import agent_calls
 from harness.runtimes.session import open_session
+from tests.plugin.project import Project
+from tests.plugin.test_screens import screens, unseen
 from tests.unit import nets
 
 FLOAT, HALF, DOUBLE = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE
@@ -300,3 +302,11 @@ def test_a_small_network_agrees_in_both_at_every_layer(project, store):
     ended = project.parity("run", "--store", str(store))
     ended.check(0, "✓ net/onnxruntime/fp32@browser-wasm")
     ended.check(0, "✓ net/onnxruntime/fp32@browser-webgpu", "3 of 3 cases agree")
+
+
+def test_a_target_is_made_as_the_page_shows(package, tmp_path):  # noqa: ARG001  # npm
+    (shown,) = screens("docs/browser.md")["target make browser"]
+    ended = Project(tmp_path).parity("target", "make", "browser")
+    ended.check(0)
+    _, table = shown.split("next", 1)
+    assert unseen(table, ended.text) == []

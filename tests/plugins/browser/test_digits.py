@@ -51,7 +51,7 @@ def run(suite, into, components):
 
 
 @pytest.fixture(scope="module")
-def reports(package, tmp_path_factory):  # noqa: ARG001  # it skips where npm is not
+def reports(package, tmp_path_factory):  # noqa: ARG001  # it fills a folder
     """Return a function that runs a suite once."""
     made = {}
 

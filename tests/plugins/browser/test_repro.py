@@ -21,7 +21,7 @@ FINDINGS = sorted((FIXTURES / "browser" / "findings").iterdir())
 
 
 @pytest.fixture(scope="module")
-def folder(package, tmp_path_factory):  # noqa: ARG001  # it skips where npm is not
+def folder(package, tmp_path_factory):  # noqa: ARG001  # it fills a folder
     """The folder that `parity repro` writes."""
     suite = tmp_path_factory.mktemp("repro")
     right, wrong = "torch.erf(self.a(x))", "torch.tanh(torch.relu(self.a(x)))"
