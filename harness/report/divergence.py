@@ -215,6 +215,15 @@ def local_error(shown: CaseVerdict, first: JudgedRow) -> str:
             if local == _floors(first):
                 return "all of it is local error"
             return f"local error {local}"
+    return _not_local(shown, first)
+
+
+def _not_local(shown: CaseVerdict, first: JudgedRow) -> str:
+    """Return what is known of an error that the operator alone does not make."""
+    own = [judged for judged in shown.alone if judged.row.probe == first.row.probe]
+    if own and shown.inputs and all(j.verdict.passed for j in (*own, *shown.inputs)):
+        # What else is in the file may be the cause, and need not be an error before it.
+        return "it is right alone, on the reference's inputs"
     return "propagated error" if shown.origins else _largest_local(shown)
 
 

@@ -14,6 +14,7 @@ from harness.core.record_form import TriedInput
 from harness.judge.case import judge_case, skipped
 from harness.judge.known_gaps import Gap
 from harness.judge.value import floors_of, max_floors
+from harness.report.divergence import local_error
 from tests.unit.reports import CASE, COVERAGE, chain, output, policy_of, record, row
 
 TODAY = date(2026, 1, 1)
@@ -151,6 +152,13 @@ def test_a_value_whose_inputs_are_wrong_already_is_no_first_divergence(judged):
 def test_of_two_samples_the_larger_error_tells_where(judged):
     rows = (*chain(1, 40, sample="s-0"), *chain(1, 80, sample="s-1"))
     assert judged(record(*rows)).first.row.sample == "s-1"
+
+
+def test_an_operator_that_is_right_in_the_file_is_not_blamed_for_it(judged):
+    own = [replace(each, what=ISOLATED) for each in chain(40, 1)]
+    verdict = judged(record(*chain(1, 40), *own))
+    assert (verdict.first.row.probe, verdict.origins) == ("v1", ())
+    assert local_error(verdict, verdict.first).startswith("it is right alone")
 
 
 def test_a_record_without_rows_is_empty_and_not_parity(judged):
