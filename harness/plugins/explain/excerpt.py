@@ -65,7 +65,8 @@ class Redraw:
 
     Attributes:
         style: ``like`` draws numbers of the same rough scale, ``peaked`` gives some of
-            them the largest size, ``own`` keeps the user's weights and inputs.
+            them the largest size, ``even`` gives those of the last axis one value,
+            ``own`` keeps the user's weights and inputs.
         seed: Seed of the draw.
         sizes: Pairs of a size and the size in its place.
         begins: Values that become inputs, by their names in the drawn graph.

@@ -40,8 +40,13 @@ SEARCH_S: Final = 120.0
 RUN: Final = (SCRIPT,)
 """What a Python is told to run in the folder."""
 
-_DRAWS: Final = tuple(
-    Redraw(style=style, seed=seed) for seed in range(3) for style in ("like", "peaked")
+_DRAWS: Final = (
+    *(
+        Redraw(style=style, seed=seed)
+        for seed in range(3)
+        for style in ("like", "peaked")
+    ),
+    Redraw(style="even"),
 )
 _PARTS: Final = (32, 16, 4, 2)
 _LIMIT_S: Final = 60

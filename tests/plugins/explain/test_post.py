@@ -5,17 +5,20 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from harness.core.case import Device, Target
 from harness.core.errors import ParityError
 from harness.core.private import without_paths
+from harness.core.program import ended
 from harness.core.runtime import runtime
 from harness.plugins.explain import post
 from harness.runtimes.onnxruntime.repro import words
 from harness.suite.suite import load_suite
-from tests.places import DIGITS
+from tests.places import DIGITS, ROOT
 
+END = ROOT / "harness" / "plugins" / "explain" / "repro_end.txt"
 CASE = next(c for c in load_suite(DIGITS).cases if c.id == "unet/mnn/fp32")
 DIFFERS = "print('rms 1.0, 9.0 times the noise of float32'); sys.exit(1)"
 SHAPE = "sys.exit('shape [1], expected shape [2]')"
@@ -117,3 +120,26 @@ def test_the_script_of_a_case_at_a_version_runs_at_that_version(script):
     (made / "python").chmod(0o700)
     device = replace(CASE.device, target=Target(name="old", version="3.4.1"))
     assert post.shown(replace(CASE, device=device), folder) == "rms of 3.4.1"
+
+
+@pytest.mark.parametrize(
+    ("actual", "code", "words"),
+    [
+        ([1.0, np.nan, np.inf], 0, "rms 0.000000e+00"),
+        ([1.5, np.nan, np.inf], 1, "rms 2.886751e-01"),
+        ([1.0, 2.0, np.inf], 1, "one of the two alone is NaN or infinite: 1"),
+        ([1.0, np.nan, -np.inf], 1, "one of the two alone is NaN or infinite: 1"),
+    ],
+    ids=["the same", "a number", "no NaN", "the other sign"],
+)
+def test_two_nan_and_two_infinities_are_the_same_for_the_script(actual, code, words):
+    told = {"floor_rms": 1e-7, "allowed_rms": 1e-6}
+    head = f"""
+import numpy as np, sys
+from numpy import inf, nan
+told = {told}
+actual, expected = np.array({actual}), np.array([1.0, nan, inf])
+"""
+    script = f"{head}{END.read_text(encoding='utf-8')}"
+    done = ended([sys.executable, "-c", script])
+    assert (done.code, words in done.text) == (code, True), done.text

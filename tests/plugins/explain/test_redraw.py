@@ -44,7 +44,9 @@ def of(array):
 class Drawn:
     """A graph in ONNX's text form, with drawn numbers."""
 
-    def __init__(self, folder, text, inputs, how=LIKE, out="float", **weights):
+    def __init__(  # noqa: PLR0917  # most tests name two
+        self, folder, text, inputs, how=LIKE, out="float", was=0.0, **weights
+    ):
         given = ", ".join(f"{of(array)} {name}" for name, array in inputs.items())
         head = '<ir_version: 9, opset_import: ["" : 21]>'
         model = parser.parse_model(f"{head} g ({given}) => ({out} out) {{ {text} }}")
@@ -58,7 +60,7 @@ class Drawn:
             save_probes([probe], path / PROBES)
             save_arrays(inputs, path)
             writer = TraceWriter(path)
-            writer.add("secret", np.zeros(1, np.float32))
+            writer.add("secret", np.full(1, was, np.float32))
             writer.close({})
             none: dict[str, object] = {key: {} for key in ("given", "kept")}
             none |= {name: [] for name in ("begins", "inputs", "outputs")}
@@ -117,6 +119,20 @@ def test_a_size_that_an_earlier_operator_made_changes_where_the_cut_begins(tmp_p
     drawn = Drawn(tmp_path, text, {"x": X}, how)
     assert [one.shape for one in drawn.inputs] == [(2, 4)]
     assert [node.op_type for node in drawn.model.graph.node] == ["Relu", "Neg"]
+
+
+def test_even_numbers_are_one_along_the_last_axis(tmp_path):
+    drawn = Drawn(tmp_path, "out = Neg(x)", {"x": X}, Redraw(style="even"))
+    rows = drawn.inputs[0]
+    assert (rows == rows[:, :1]).all()
+    assert rows[0, 0] != rows[1, 0]
+
+
+def test_where_the_users_value_was_not_finite_a_drawn_one_need_not_be(tmp_path):
+    drawn = Drawn(tmp_path, "out = Log(x)", {"x": X}, was=np.nan)
+    trace = open_trace(drawn.entry.path)
+    assert 0 < np.isnan(trace["secret"]).sum() < X.size
+    assert 0 < trace.floor_rms("secret") < 1e-6
 
 
 @pytest.mark.parametrize(
