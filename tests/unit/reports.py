@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+from msgspec import structs
 
 from harness.core.record import LAYERS, OUTPUTS, READ, CaseRecord, Failure, Row
 from harness.judge.policy import Policy
@@ -34,6 +35,12 @@ def row(probe, floors, *, parents=(), what=LAYERS, position=0, sample="s-0", **a
         parents=tuple(parents),
         comparison=compare(expected=expected, actual=expected + error, floor_rms=1e-3),
     )
+
+
+def without_floor(one):
+    """Return a row of a file that is its own reference: it has no noise floor."""
+    none = structs.replace(one.comparison, floor_rms=None, floor_multiple=None)
+    return replace(one, comparison=none)
 
 
 def chain(*errors, sample="s-0"):

@@ -120,9 +120,12 @@ def _checked(
                 _judged(output, arrays, made, values) for output in case.outputs
             ]
     worst = max(verdicts, key=lambda verdict: verdict.usage)
-    here = max((v.comparison.floor_multiple or 0.0 for v in verdicts), default=0.0)
-    there = max((output.floors or 0.0 for output in case.outputs), default=0.0)
-    numbers = f"{in_floors(here)} here, {in_floors(there)} there"
+    floors = (verdict.comparison.floor_multiple for verdict in verdicts)
+    here = [multiple for multiple in floors if multiple is not None]
+    there = [output.floors for output in case.outputs if output.floors is not None]
+    numbers = f"SQNR {min(v.comparison.sqnr_db for v in verdicts):.1f} dB here"
+    if here and there:
+        numbers = f"{in_floors(max(here))} here, {in_floors(max(there))} there"
     version = f"{declared.title} {told.version}"
     if told.version != case.version:
         version += f", {case.version} there"

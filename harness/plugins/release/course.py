@@ -179,6 +179,8 @@ def _error(case: CaseReport) -> str:
         known = [_finite(value) for value in floors if value is not None]
         if known:
             return in_floors(max(known))
+        if case.rows[what]:  # a file that is its own reference has no floors
+            return f"{min(row.comparison.sqnr_db for row in case.rows[what]):.1f} dB"
     return "not compared"
 
 

@@ -88,11 +88,15 @@ def result_of(
 
 
 def _place(verdict: CaseVerdict) -> str:
-    if verdict.first is None:
+    first = verdict.first
+    if first is None:
         return verdict.reason
-    row = verdict.first.row
+    row = first.row
     op = f" ({operator(row.op)})" if row.op else ""
-    return f"first at {row.module or row.probe}{op}, {in_floors(verdict.first.floors)}"
+    # A file that is its own reference has no floors.
+    has_floors = row.comparison.floor_multiple is not None
+    error = in_floors(first.floors) if has_floors else first.verdict.reason
+    return f"first at {row.module or row.probe}{op}, {error}"
 
 
 def bisected(

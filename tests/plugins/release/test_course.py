@@ -9,7 +9,7 @@ from msgspec import structs
 from harness.core.text import FLOORS, screen
 from harness.plugins.release.course import course
 from harness.plugins.release.screen import course_lines
-from tests.unit.reports import CASE, output, record
+from tests.unit.reports import CASE, output, record, without_floor
 from tests.unit.snapshots import MACHINE, exactly, run, verdict
 
 FAILED = None
@@ -185,3 +185,9 @@ def test_a_case_that_comes_and_goes_is_told_once_each_time(keep, runs):
     assert moves[1] == [(CASE, "gone"), ("vae/mnn/fp32", "new")]
     assert moves[2] == []
     assert sorted(moves[3]) == [(CASE, "new"), ("vae/mnn/fp32", "gone")]
+
+
+def test_a_file_without_floors_has_its_error_in_decibels(runs):
+    runs.append(run(record(without_floor(output(1.0)))))
+    (step,) = steps(runs)
+    assert [text.endswith(" dB") for text in step.errors.values()] == [True]

@@ -15,7 +15,7 @@ from harness.plugins.versions.result import (
     write_versions,
 )
 from tests.unit.found import verdicts_of
-from tests.unit.reports import COVERAGE, chain, output, record
+from tests.unit.reports import COVERAGE, chain, output, record, without_floor
 
 NEWER = "MNN 3.4.1 cannot read model.mnn, which the converter of MNN 3.6.1 made."
 AGREES = (*chain(0.1, 0.1), output(0.1))
@@ -80,6 +80,13 @@ def test_a_version_that_shows_fewer_values_is_not_wrong(answers):
 )
 def test_the_exit_code_says_whether_all_are_right(answers, versions, code):
     assert code_of(answers(**versions)) == code
+
+
+def test_a_file_without_floors_is_off_by_what_its_bound_counts(answers):
+    rows = map(without_floor, (*chain(0.0, 900), output(800)))
+    (found,) = answers(v1=(rows, {}))
+    assert found.words.startswith("first at net.v1 (conv2d), ")
+    assert "infinite" not in found.words
 
 
 def test_text_and_page_have_a_row_per_version_and_all_questions(answers, tmp_path):
