@@ -238,6 +238,12 @@ FAULTS = (
         "padding",
     ),
     _in_case(
+        "an-operator-that-is-right-in-the-file-is-blamed",
+        "if _place(judged) not in right)",
+        ")",
+        "not_blamed",
+    ),
+    _in_case(
         "no-rows-pass",
         'return Outcome.EMPTY, f"no {what} were compared"',
         'return Outcome.WITHIN, ""',
