@@ -134,6 +134,8 @@ class Mixed:
             the ``=``; empty if the text is flags, each on a line.
         rounds_inputs: Whether a layer whose weights are integers also rounds what it
             reads.
+        fast: Flags of ``origin`` with which some processors are faster, and others may
+            be wrong. A plan that is to be fast has them, because it is measured.
         module: Module with the functions ``stored``, ``choices``, ``float_weights``,
             ``rounded``, ``stored_bytes``, ``spent_on`` and ``plan_text``, and
             ``rounded_inputs`` if it rounds them; see `harness.runtimes.mnn.layers`.
@@ -145,6 +147,7 @@ class Mixed:
     origin: str
     flag: str = ""
     rounds_inputs: bool = False
+    fast: tuple[str, ...] = ()
     module: str
 
 

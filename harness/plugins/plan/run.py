@@ -76,19 +76,20 @@ class Found:
 
 
 def planned_variant(
-    mixed: Mixed, exact: Variant, name: str, text: str, path: Path
+    mixed: Mixed, uniform: Variant, name: str, text: str, path: Path
 ) -> Variant:
-    """Return the variant of a plan, from the runtime's float32.
+    """Return the variant of a plan, from the one whose layers all have few bits.
 
     If the converter reads a file, the text is written to `path`. Otherwise the lines of
     the text are flags.
     """
-    planned = replace(exact, name=name, kind=mixed.origin)
+    planned = replace(uniform, name=name)
     if not mixed.flag:
-        return replace(planned, flags=tuple(text.splitlines()))
+        return replace(planned, flags=(*uniform.flags, *text.splitlines()))
     path.write_text(text, encoding="utf-8")
     flag = f"{mixed.flag}{path.name}"
-    return replace(planned, flags=(flag,), files=((flag, path),))
+    flags = (*uniform.flags, flag)
+    return replace(planned, flags=flags, files=((flag, path),))
 
 
 class Planner:
@@ -113,8 +114,9 @@ class Planner:
         if bench is not None:
             self._stopwatch = Stopwatch(bench, place.case, self._module)
         exact = place.case.variant
+        fast = place.mixed.fast if bench is not None else ()
         self._uniform = {FLOAT: exact} | {
-            bits: replace(exact, name=kind, kind=kind)
+            bits: replace(exact, name=kind, kind=kind, flags=fast)
             for kind, bits in place.mixed.variants.items()
         }
         self._start = time.monotonic()
@@ -159,7 +161,9 @@ class Planner:
             ]
             with TemporaryDirectory(prefix="parity-plan-") as folder:
                 path = Path(folder) / file
-                variant = planned_variant(mixed, place.case.variant, name, text, path)
+                variant = planned_variant(
+                    mixed, self._uniform[origin], name, text, path
+                )
                 self._say(f"the plan's file, attempt {attempt + 1}")
                 planned = place.run(variant)
                 again = planned

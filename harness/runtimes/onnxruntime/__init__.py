@@ -25,6 +25,8 @@ KEEP = "--keep="
 """Flag with the nodes that a conversion leaves in float32."""
 HALVE = "--half="
 """Flag of ``int8-weights`` with the layers whose weights it stores in float16."""
+SIGNED = "--signed"
+"""Flag of ``int8-weights`` and ``int8-static`` that stores weights from -128 to 127."""
 
 _RUN = Cost(
     words="running {component} in ONNX Runtime",
@@ -101,6 +103,7 @@ RUNTIME = Runtime(
         variants={"int8-weights": 8},
         origin="int8-weights",
         rounds_inputs=True,
+        fast=(SIGNED,),
         module=f"{__name__}.layers",
     ),
     falls_back={"": r".*Failed to create \w+ExecutionProvider.*"},

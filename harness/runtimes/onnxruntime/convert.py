@@ -25,7 +25,7 @@ from harness.core.outcome import Outcome
 from harness.core.probes import Probe
 from harness.engine.export_files import MODEL, PROTO_LIMIT_BYTES
 from harness.runtimes.graph.onnx_graph import sides_of
-from harness.runtimes.onnxruntime import HALVE, KEEP
+from harness.runtimes.onnxruntime import HALVE, KEEP, SIGNED
 from harness.runtimes.onnxruntime.float16 import halve
 from harness.runtimes.onnxruntime.layers import in_half, layers_of
 
@@ -98,7 +98,8 @@ def transform_onnx(
     has its own scale. The flag ``--half=NAME,NAME`` of ``int8-weights`` stores the
     weights of matrix products and convolutions in float16, by the name of the value
     that they make; the runtime widens them to float32 and computes in float32. A node
-    that both flags name is left unchanged.
+    that both flags name is left unchanged. Integer weights are stored from 0 to 255,
+    and with ``--signed`` from -128 to 127.
 
     Raises:
         StageError: A flag is unknown or names nothing in the graph, or the tool wrote
@@ -106,9 +107,9 @@ def transform_onnx(
 
     """
     target = folder / MODEL
-    per_channel = kind != "fp16" and _PER_CHANNEL in flags
-    if per_channel:
-        flags = [flag for flag in flags if flag != _PER_CHANNEL]
+    per_channel, signed = _PER_CHANNEL in flags, SIGNED in flags
+    if kind != "fp16":
+        flags = [flag for flag in flags if flag not in {_PER_CHANNEL, SIGNED}]
     halved: list[str] = []
     if kind == "int8-weights":
         parts = [f.removeprefix(HALVE) for f in flags if f.startswith(HALVE)]
@@ -121,9 +122,24 @@ def transform_onnx(
             case "fp16":
                 halve(source, folder, kept)
             case "int8-weights":
-                _quantize(source, target, kept, None, halved, per_channel=per_channel)
+                _quantize(
+                    source,
+                    target,
+                    kept,
+                    None,
+                    halved,
+                    per_channel=per_channel,
+                    signed=signed,
+                )
             case "int8-static":
-                _quantize(source, target, kept, calibration, per_channel=per_channel)
+                _quantize(
+                    source,
+                    target,
+                    kept,
+                    calibration,
+                    per_channel=per_channel,
+                    signed=signed,
+                )
             case _:
                 msg = f"ONNX Runtime's converter does not know the variant {kind!r}."
                 raise StageError(msg, outcome=Outcome.CONVERT)
@@ -142,7 +158,7 @@ def _kept(graph: onnx.GraphProto, flags: Sequence[str]) -> Iterator[str]:
             msg = (
                 f"{flag!r} is no flag of this variant. All take {KEEP}NAME,NAME, "
                 "operator types or values to leave as they are; int8-weights and "
-                f"int8-static take {_PER_CHANNEL}, and int8-weights takes "
+                f"int8-static take {_PER_CHANNEL} and {SIGNED}, and int8-weights takes "
                 f"{HALVE}NAME,NAME, values whose weights are to be in float16."
             )
             raise StageError(msg, outcome=Outcome.CONVERT)
@@ -231,6 +247,7 @@ def _quantize(
     halved: Sequence[str] = (),
     *,
     per_channel: bool,
+    signed: bool,
 ) -> None:
     """Quantize a model, with static scales unless `calibration` is None."""
     logging.getLogger().setLevel(logging.ERROR)
@@ -249,10 +266,11 @@ def _quantize(
         # It makes each Gemm a MatMul of that name before it looks for those to exclude.
         settings["nodes_to_exclude"] += [f"{name}_MatMul" for name in kept]
         quantize_dynamic(model, target, op_types_to_quantize=_QUANTIZED, **settings)
-        _make_unsigned(target)
+        if not signed:
+            _make_unsigned(target)
         return
     # ONNX Runtime's kernels for signed weights saturate on a processor without VNNI.
-    settings["weight_type"] = QuantType.QUInt8
+    settings["weight_type"] = QuantType.QInt8 if signed else QuantType.QUInt8
     quantize_static(
         source,
         target,

@@ -7,7 +7,7 @@ import pytest
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.engine.export_files import MODEL, WEIGHTS
-from harness.runtimes.onnxruntime import RUNTIME
+from harness.runtimes.onnxruntime import RUNTIME, SIGNED
 from harness.runtimes.onnxruntime import convert as transforming
 from harness.runtimes.onnxruntime.convert import transform_onnx
 from tests.unit import nets
@@ -148,6 +148,13 @@ def test_a_scale_for_each_channel_is_a_flag_of_integers_alone(tmp_path, blocks_f
     assert sizes["--per-channel",] > 1
     with pytest.raises(StageError, match="'--per-channel' is no flag of this variant"):
         transform_onnx(source, "fp16", tmp_path, ("--per-channel",))
+
+
+def test_integers_are_signed_where_a_flag_says_so(tmp_path, blocks_files):
+    source = blocks_files["torchscript"] / MODEL
+    transform_onnx(source, "int8-weights", tmp_path, (SIGNED,))
+    assert onnx.TensorProto.INT8 in weight_types(tmp_path)
+    assert onnx.TensorProto.UINT8 not in weight_types(tmp_path)
 
 
 def gemms(folder, named):
