@@ -88,7 +88,8 @@ def unknown(text):
         for built_in in one.variants.values()
         for flag in built_in.flags
     }
-    flags |= {one.mixed.flag.rstrip("=") for one in runtimes().values() if one.mixed}
+    mixed = [one.mixed for one in runtimes().values() if one.mixed]
+    flags |= {flag for one in mixed for flag in (one.flag.rstrip("="), *one.fast)}
     named = set(re.findall(r"(?<![\w-])--[a-zA-Z][\w-]*", text))
     benchmark = {one for one in named if one.startswith("--benchmark-")}
     # Of a variant, of pytest, and of docs/families.py.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess  # noqa: TID251  # it runs beside the server of its page
@@ -11,6 +12,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
+
+from filelock import FileLock, Timeout
 
 from harness.core.errors import StageError
 from harness.core.kept_log import KeptLog
@@ -24,7 +27,13 @@ NAMES: Final = (
 """Programs that are looked for on PATH."""
 
 _PREFIX: Final = "parity-browser-"
-_KEPT_S: Final = 24 * 3600
+_LOCK: Final = "harness.lock"
+_NEW_S: Final = 60
+"""A folder so young may have no lock yet, in seconds."""
+
+# The browser reads commands from descriptor 3, and writes answers to 4, which nobody
+# needs. A shell can give them these numbers; Python cannot.
+_WITH_PIPE: Final = 'pipe=$1; shift; exec "$@" 3<"/dev/fd/$pipe" 4>/dev/null'
 
 _MAC: Final = "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
 
@@ -39,6 +48,9 @@ _FLAGS: Final = (
     # The page is the harness's own, and no other host has a name.
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
     "--enable-unsafe-webgpu",
+    # The page's address has a secret, and other users see the words of a command. The
+    # browser ends with this pipe, so also when the harness is killed.
+    *("--remote-debugging-pipe", "about:blank"),
 )
 
 
@@ -79,21 +91,17 @@ class Chromium:
         self.log = KeptLog()
         _remove_left(Path(tempfile.gettempdir()))
         self._folder = tempfile.mkdtemp(prefix=_PREFIX)
-        flags = [*_FLAGS, f"--user-data-dir={self._folder}"]
+        self._lock = FileLock(Path(self._folder, _LOCK), thread_local=False)
+        self._lock.acquire()
+        flags = [f"--user-data-dir={self._folder}"]
         if software:
             flags += ["--use-webgpu-adapter=swiftshader", "--enable-features=Vulkan"]
         if os.geteuid() == 0:  # Chromium has no sandbox for root, and refuses to start
             flags.append("--no-sandbox")
         try:
-            self._popen = subprocess.Popen(
-                [program, *flags, url],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                env=isolated(),
-            )
+            self._popen = self._started([program, *flags, *_FLAGS], url)
         except OSError as error:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._remove()
             msg = (
                 f"The browser {program} cannot be started ({error.strerror}); name "
                 "another with `browser` under [target.*]."
@@ -116,6 +124,32 @@ class Chromium:
             self._popen.kill()
             self._popen.wait()
         self._listener.join(1)
+        os.close(self._pipe)
+        self._remove()
+
+    def _started(self, command: list[str], url: str) -> subprocess.Popen[bytes]:
+        theirs, self._pipe = os.pipe()
+        try:
+            popen = subprocess.Popen(
+                ["/bin/sh", "-c", _WITH_PIPE, "sh", str(theirs), *command],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=isolated(),
+                pass_fds=(theirs,),
+            )
+        except OSError:
+            os.close(self._pipe)
+            raise
+        finally:
+            os.close(theirs)
+        call = {"id": 1, "method": "Target.createTarget", "params": {"url": url}}
+        with suppress(OSError):  # one that has ended is seen by its exit code
+            os.write(self._pipe, json.dumps(call).encode() + b"\0")
+        return popen
+
+    def _remove(self) -> None:
+        self._lock.release()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _listen(self) -> None:
@@ -126,12 +160,13 @@ class Chromium:
 
 
 def _remove_left(place: Path) -> None:
-    """Remove the folders of browsers whose harness was killed long ago."""
+    """Remove the folders of browsers whose harness was killed: nobody locks them."""
     for folder in place.glob(f"{_PREFIX}*"):
-        with suppress(OSError):  # another process may be removing it too
+        with suppress(OSError, Timeout):  # another process may be removing it too
             seen = folder.lstat()
-            if seen.st_uid == os.geteuid() and seen.st_mtime < time.time() - _KEPT_S:
-                shutil.rmtree(folder, ignore_errors=True)
+            if seen.st_uid == os.geteuid() and seen.st_mtime < time.time() - _NEW_S:
+                with FileLock(folder / _LOCK, timeout=0):
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
 def version_of(program: str) -> str:

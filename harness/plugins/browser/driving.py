@@ -30,8 +30,9 @@ _LOOK_S: Final = 1.0
 """How often a browser is looked at that says nothing, in seconds."""
 
 _MEMORY: Final = re.compile(
-    r"out of memory|OOM|bad_alloc|Array buffer allocation failed|memory access out of"
-    r"|Failed to allocate|could not allocate|Cannot enlarge memory|SafeIntOnOverflow",
+    r"out of memory|\bOOM\b|bad_alloc|Array buffer allocation failed"
+    r"|memory access out of|Failed to allocate|could not allocate"
+    r"|Cannot enlarge memory|SafeIntOnOverflow",
     re.IGNORECASE,
 )
 _HALF: Final = re.compile(

@@ -15,11 +15,11 @@ from filelock import FileLock
 
 from harness.core.errors import SpecError, StageError
 from harness.core.outcome import Outcome
-from harness.core.permissions import is_private, make_folders
+from harness.core.permissions import PRIVATE, is_private, make_folders
 from harness.core.program import run_program
 from harness.core.received import DamagedError, decode, read_json
-from harness.engine.environments import place
-from harness.engine.pythons import in_order, is_version
+from harness.engine.environments import at_home, place
+from harness.engine.pythons import in_order
 from harness.plugins.browser.targets import WASM, WEBGPU
 
 NAME: Final = "onnxruntime-web"
@@ -29,6 +29,11 @@ _BUILDS: Final = {
     WEBGPU: ("ort.webgpu.min.mjs", "ort.webgpu.min.js"),
 }
 """Modules of each device, the newest name first."""
+
+_VERSION: Final = re.compile(r"\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?")
+
+_QUIET: Final = ("--no-update-notifier", "--loglevel=error")
+"""What npm says of itself would stand among its answers."""
 
 
 class _Package(msgspec.Struct, frozen=True):
@@ -53,8 +58,9 @@ def package_of(named: str, version: str) -> Package:
     """
     if named:
         return _read(Path(named), "`package` under [target.*] names it")
-    if not is_version(version):
-        msg = f"{version!r} is no version of {NAME}; write one such as 1.30.0."
+    # Of `1.30` npm would take the newest, which is another one tomorrow.
+    if not _VERSION.fullmatch(version):
+        msg = f"{version!r} is no version of {NAME}; write a whole one such as 1.30.0."
         raise StageError(msg, outcome=Outcome.LOAD)
     folder = place() / f"{NAME}-{version}"
     with_package = folder / "node_modules" / NAME
@@ -62,9 +68,9 @@ def package_of(named: str, version: str) -> Package:
     with FileLock(f"{folder}.lock"):
         # What lies there is run, so nobody else may write to it.
         if not with_package.is_dir() or not is_private(folder):
-            shutil.rmtree(folder, ignore_errors=True)
             with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
                 _install(Path(scratch), version)
+                shutil.rmtree(folder, ignore_errors=True)
                 # A folder that appears by one rename is whole.
                 Path(scratch, "made").rename(folder)
         os.utime(folder)
@@ -80,7 +86,7 @@ def available() -> tuple[str, ...]:
     """
     said = _npm(["view", NAME, "versions", "--json"], "npm does not tell its versions")
     try:
-        versions = decode(said[said.find("[") :], list[str])
+        versions = decode(said[said.find("[") : said.rfind("]") + 1], list[str])
     except DamagedError as error:
         msg = f"npm answers with no list of versions of {NAME} ({error})."
         raise StageError(msg, outcome=Outcome.ABSENT) from None
@@ -106,7 +112,7 @@ def build_of(package: Package, device: str) -> str:
 
 def _install(scratch: Path, version: str) -> None:
     made = scratch / "made"
-    made.mkdir()
+    made.mkdir(PRIVATE)
     # npm fills the nearest folder that has this file. `--prefix` names a folder too,
     # and then npm reads none of the settings that all users of a machine share, such
     # as certificates.
@@ -135,7 +141,8 @@ def _npm(arguments: list[str], why: str, folder: Path | None = None) -> str:
         )
         raise StageError(msg, outcome=Outcome.ABSENT)
     try:
-        return run_program([npm, *arguments], why, folder)
+        # npm obeys settings of the current folder, which may have been downloaded.
+        return run_program([npm, *arguments, *_QUIET], why, folder or at_home())
     except SpecError as error:
         raise StageError(str(error), outcome=Outcome.ABSENT) from None
 

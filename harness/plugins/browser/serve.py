@@ -47,11 +47,26 @@ PORT = 8000
 _MOST = 65535
 
 
+HERE = {"localhost", "127.0.0.1", "[::1]"}
+"""Names of this machine. A page elsewhere may give its own name this address, and then
+a browser lets it read what is served; it cannot change the name that it asks for."""
+
+
 class _Handler(SimpleHTTPRequestHandler):
     extensions_map = {**KINDS, "": "application/octet-stream"}  # noqa: RUF012  # as the class has it
 
     def log_message(self, *_: Any) -> None:
         """Print nothing."""
+
+    def parse_request(self) -> bool:
+        """Refuse a request that names another machine."""
+        if not super().parse_request():
+            return False
+        host, _, port = self.headers.get("Host", "").rpartition(":")
+        if (host if port.isdecimal() else port) in HERE:
+            return True
+        self.send_error(421, "open this page as http://localhost")
+        return False
 
     def end_headers(self) -> None:
         """Add what the page needs."""

@@ -10,7 +10,7 @@ import os
 import queue
 import secrets
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -79,12 +79,16 @@ class PageServer:
                 """Print nothing."""
 
             def do_GET(self) -> None:
-                with suppress(OSError):
-                    server.get(self)
+                self._answer(server.get)
 
             def do_POST(self) -> None:
-                with suppress(OSError):
-                    server.post(self)
+                self._answer(server.post)
+
+            def _answer(self, answer: Callable[[BaseHTTPRequestHandler], None]) -> None:
+                try:
+                    answer(self)
+                except OSError:  # half an answer must not look like one that goes on
+                    self.close_connection = True
 
         return Handler
 

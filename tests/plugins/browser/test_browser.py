@@ -1,27 +1,32 @@
 """ONNX Runtime's files in a real browser: what runs, and what is said of the rest."""
 
 import os
+import re
+import shutil
 import stat
+import sys
 from contextlib import closing
 from copy import deepcopy
 from http.client import HTTPConnection
 
 import numpy as np
 import onnx
+import psutil
 import pytest
+from filelock import FileLock
 from onnx import TensorProto, helper, numpy_helper
 
 from harness.core.case import Device, Target
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
-from harness.plugins.browser import driving
+from harness.plugins.browser import chromium, driving, serve
 from harness.plugins.browser.chromium import browser_at
 from harness.plugins.browser.package import package_of
 from harness.plugins.browser.server import PageServer
 from harness.plugins.browser.targets import KIND, TESTED
 from harness.plugins.elsewhere import agent_calls
 from harness.runtimes.session import open_session
-from tests.plugin.project import Project
+from tests.plugin.project import Project, begun
 from tests.plugin.test_screens import screens, unseen
 from tests.unit import nets
 
@@ -87,7 +92,8 @@ DETERMINANT = graph(
     {"x": np.eye(4, dtype=np.float32)[None]},
     (1,),
 )
-UNKNOWN = graph([node("NoSuch", "x", "y", "no", domain=MICROSOFT)], {"x": X}, (3, 64))
+# A name such as `room` has no say in what a refusal is.
+UNKNOWN = graph([node("NoSuch", "x", "y", "room", domain=MICROSOFT)], {"x": X}, (3, 64))
 LARGE = graph(
     [
         node("ConstantOfShape", "n", "b", "large"),
@@ -253,6 +259,7 @@ def test_no_browser_on_path_is_said(monkeypatch, tmp_path):
 PACKAGES = {
     "no npm": (lambda _: package_of("", "1.0.0"), "npm is not on PATH"),
     "no version": (lambda _: package_of("", "../x"), "is no version of"),
+    "a range": (lambda _: package_of("", "1.30"), "write a whole one"),
     "no folder": (lambda f: package_of(str(f), ""), "is no folder of"),
 }
 
@@ -287,15 +294,60 @@ def test_a_server_answers_its_own_page_alone(tmp_path):
         assert asked(f"/{secret}/ort/..%2f..%2fetc%2fpasswd")[0] == 404
 
 
+def test_a_bundle_answers_pages_of_this_machine_alone(tmp_path):
+    shutil.copy(serve.__file__, tmp_path)
+    command = [sys.executable, "serve.py", "--port", "0"]
+    with begun(command, tmp_path) as server, server.stdout:
+        port = int(re.search(r":(\d+)/", server.stdout.readline())[1])
+        answers = {}
+        for host in (f"localhost:{port}", "127.0.0.1", "[::1]:80", "evil.example", ""):
+            with closing(HTTPConnection("127.0.0.1", port)) as line:
+                line.request("GET", "/serve.py", headers={"Host": host})
+                answers[host] = line.getresponse().status
+    assert [*answers.values()] == [200, 200, 200, 421, 421]
+
+
 def test_nothing_is_left_when_a_session_has_ended(opened, monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    of_one_that_was_killed = tmp_path / "parity-browser-old"
-    of_one_that_was_killed.mkdir()
-    os.utime(of_one_that_was_killed, (0, 0))
-    with opened(GATHER, "wasm") as session:
+    old = [tmp_path / f"parity-browser-{name}" for name in ("killed", "running")]
+    for folder in old:
+        folder.mkdir()
+        os.utime(folder, (0, 0))
+    lock = FileLock(old[1] / chromium._LOCK)
+    with lock, opened(GATHER, "wasm") as session:
+        os.utime(old[1], (0, 0))
         session.run({"i": np.arange(3)})
-        assert list(tmp_path.glob("parity-browser-*"))
-    assert not list(tmp_path.glob("parity-browser-*"))
+        assert len(list(tmp_path.glob("parity-browser-*"))) == 2
+    assert list(tmp_path.glob("parity-browser-*")) == old[1:]
+
+
+def test_no_other_user_sees_the_address_of_a_page(opened):
+    with opened(GATHER, "wasm"):
+        words = [
+            " ".join(child.cmdline())
+            for child in psutil.Process().children(recursive=True)
+        ]
+    assert any("parity-browser-" in line for line in words)
+    assert not any("127.0.0.1:" in line for line in words)
+
+
+ALONE = """
+import time
+from harness.core.case import Target
+from harness.plugins.browser.driving import BrowserPage
+page = BrowserPage(Target(name="b", kind="browser"), {}, {})
+page.hello([], "", "wasm")
+print(page._chromium._popen.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_browser_ends_with_a_harness_that_was_killed(tmp_path):
+    command = [sys.executable, "-c", ALONE]
+    with begun(command, tmp_path) as harness, harness.stdout:
+        browser = psutil.Process(int(harness.stdout.readline()))
+    gone, _ = psutil.wait_procs([browser], timeout=20)
+    assert gone
 
 
 def test_a_small_network_agrees_in_both_at_every_layer(project, store):

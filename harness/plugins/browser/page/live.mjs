@@ -37,10 +37,10 @@ async function serve() {
   for (;;) {
     const asked = await fetch(`${base}next`);
     if (asked.status !== 200) break;
-    const { head, arrays } = unpack(await asked.arrayBuffer());
     const show = (name, value) => tell({ value: name }, [{ name, ...value }]);
     let done;
     try {
+      const { head, arrays } = unpack(await asked.arrayBuffer());
       done = await driver[head.do](arrays, show, head.with);
     } catch (error) {
       await tell({ failed: describe(error, driver) });
@@ -48,9 +48,9 @@ async function serve() {
     }
     await tell({ done: done ?? null });
   }
-  window.close();
 }
 
 // The harness sees at once when this request ends, whatever ended the page.
 fetch(`${base}alive`).catch(() => {});
-serve();
+// A page that can no longer answer ends, so nobody waits for it.
+serve().finally(() => window.close());
