@@ -6,17 +6,18 @@ import os
 import re
 import shutil
 import tempfile
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import msgspec
 from filelock import FileLock
 
-from harness.core.errors import SpecError, StageError
+from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.permissions import PRIVATE, is_private, make_folders
-from harness.core.program import run_program
+from harness.core.program import ended
 from harness.core.received import DamagedError, decode, read_json
 from harness.engine.environments import at_home, place
 from harness.engine.pythons import in_order
@@ -119,14 +120,17 @@ def _install(scratch: Path, version: str) -> None:
     (made / "package.json").write_text('{"private": true}')
     # A package's own scripts do not run: its files are all that is wanted.
     flags = ["--ignore-scripts", "--no-audit", "--no-fund", "--no-package-lock"]
-    # By default npm waits three times five minutes for a server that is silent.
-    flags += ["--fetch-timeout", "90000"]
+    # By default npm waits five minutes for a server that is silent, which leaves no
+    # time for a second try.
+    flags += ["--fetch-timeout", "200000"]
     wanted = f"{NAME}@{version}"
     try:
         _npm(["install", *flags, wanted], f"{wanted} cannot be installed by npm", made)
     except StageError as error:
-        there = available()  # raises if the registry cannot be reached
-        if version in there:
+        there: tuple[str, ...] = ()
+        with suppress(StageError):
+            there = available()
+        if not there or version in there:
             raise
         msg = f"npm has no {NAME} {version}; it has {', '.join(there)}."
         raise StageError(msg, outcome=Outcome.LOAD) from error
@@ -140,11 +144,19 @@ def _npm(arguments: list[str], why: str, folder: Path | None = None) -> str:
             "folder of the package with `package` under [target.*]."
         )
         raise StageError(msg, outcome=Outcome.ABSENT)
+    # npm obeys settings of the current folder, which may have been downloaded.
     try:
-        # npm obeys settings of the current folder, which may have been downloaded.
-        return run_program([npm, *arguments, *_QUIET], why, folder or at_home())
-    except SpecError as error:
-        raise StageError(str(error), outcome=Outcome.ABSENT) from None
+        done = ended([npm, *arguments, *_QUIET], folder or at_home())
+    except OSError as error:
+        msg = f"{why}: {npm} does not start ({error.strerror})."
+        raise StageError(msg, outcome=Outcome.ABSENT) from None
+    if not done.code:
+        return done.text
+    # Its last words are where its log is.
+    lines = [line for line in done.text.splitlines() if "complete log" not in line]
+    told = [line for line in lines if "reason: " in line] or lines
+    msg = f"{why}: {replace(done, text=told[-1] if told else '').words}"
+    raise StageError(msg, outcome=Outcome.ABSENT)
 
 
 def _read(folder: Path, todo: str) -> Package:

@@ -273,6 +273,14 @@ def test_a_package_that_cannot_be_had_is_said(monkeypatch, tmp_path, what):
         call(tmp_path)
 
 
+def test_what_npm_says_is_in_the_sentence(package, monkeypatch, tmp_path):  # noqa: ARG001  # npm
+    monkeypatch.setenv("NPM_CONFIG_REGISTRY", "http://127.0.0.1:9")
+    monkeypatch.setenv("NPM_CONFIG_FETCH_RETRIES", "0")
+    monkeypatch.setenv("PARITY_STORE", str(tmp_path))
+    with pytest.raises(StageError, match="installed by npm: npm error"):
+        package_of("", TESTED)
+
+
 def test_a_server_answers_its_own_page_alone(tmp_path):
     (tmp_path / "weights.pb").write_bytes(b"secret")
     server = PageServer({"ort": tmp_path}, {"weights.pb": tmp_path / "weights.pb"})
