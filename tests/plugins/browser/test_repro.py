@@ -16,6 +16,7 @@ from tests.plugin.project import Project
 from tests.plugins.browser.conftest import RECIPE, SUITE, TOLERANCES
 
 pytestmark = pytest.mark.browser
+OWN = "dropped_tanh"
 CASE = "net/onnxruntime/fp32@browser-webgpu"
 FINDINGS = sorted((FIXTURES / "browser" / "findings").iterdir())
 
@@ -26,10 +27,11 @@ def folder(package, tmp_path_factory):  # noqa: ARG001  # it fills a folder
     suite = tmp_path_factory.mktemp("repro")
     right, wrong = "torch.erf(self.a(x))", "torch.tanh(torch.relu(self.a(x)))"
     assert right in RECIPE
-    (suite / "two_convolutions.py").write_text(RECIPE.replace(right, wrong))
+    # A process imports a module once, by its name.
+    (suite / f"{OWN}.py").write_text(RECIPE.replace(right, wrong))
     (suite / "config.json").write_text("{}")
     (suite / "tolerances.toml").write_text(TOLERANCES)
-    (suite / "parity.toml").write_text(SUITE)
+    (suite / "parity.toml").write_text(SUITE.replace("two_convolutions", OWN))
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(suite)
         patch.setenv("PARITY_STORE", str(tmp_path_factory.mktemp("store")))
