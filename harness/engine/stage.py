@@ -103,7 +103,7 @@ class Stage:
 def lost(what: str) -> StageError:
     """Return the error of an entry that is not there after it was made."""
     msg = (
-        f"{what}: the store does not have what was just made for it. Either it was "
-        "cleared meanwhile, or the harness's own files were edited; run this again."
+        f"{what}: what was made is not in the store: it was cleared, the harness's "
+        "own files were edited, or two suites have recipes of one name; run this again."
     )
     return StageError(msg, outcome=Outcome.LOAD)
