@@ -250,14 +250,15 @@ def judge_case(
     alone = _judged(record, ISOLATED, policy, of_pytorch)
     own = tuple(alone) if what == LAYERS else ()
     origins = tuple(judged for judged in own if not judged.verdict.passed)
-    # An operator that is right in the file is no cause of the file's error, also where
-    # it is wrong alone.
-    right = {_place(judged) for judged in rows if judged.verdict.passed}
-    origins = tuple(judged for judged in origins if _place(judged) not in right)
     # A value that stands for another one is the cause only if nothing else differs.
     blamed = [judged for judged in failing if not judged.other] or failing
-    # An operator that reads such a value had other inputs in the file.
-    aside = {_place(judged) for judged in rows if judged.other or judged.reads_other}
+    # An operator that reads such a value had other inputs in the file. One that is
+    # right in the file is no cause of the file's error, also where it is wrong alone.
+    aside = {
+        _place(judged)
+        for judged in rows
+        if judged.verdict.passed or judged.other or judged.reads_other
+    }
     origins = tuple(judged for judged in origins if _place(judged) not in aside)
     # The worst rows of many inputs are of one sample each.
     by_sample = not record.tried

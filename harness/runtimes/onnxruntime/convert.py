@@ -121,22 +121,13 @@ def transform_onnx(
         match kind:
             case "fp16":
                 halve(source, folder, kept)
-            case "int8-weights":
+            case "int8-weights" | "int8-static":
                 _quantize(
                     source,
                     target,
                     kept,
-                    None,
+                    calibration if kind == "int8-static" else None,
                     halved,
-                    per_channel=per_channel,
-                    signed=signed,
-                )
-            case "int8-static":
-                _quantize(
-                    source,
-                    target,
-                    kept,
-                    calibration,
                     per_channel=per_channel,
                     signed=signed,
                 )
@@ -244,7 +235,7 @@ def _quantize(
     target: Path,
     kept: Sequence[str],
     calibration: Sequence[Mapping[str, np.ndarray]] | None,
-    halved: Sequence[str] = (),
+    halved: Sequence[str],
     *,
     per_channel: bool,
     signed: bool,

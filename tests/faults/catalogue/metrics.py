@@ -239,8 +239,8 @@ FAULTS = (
     ),
     _in_case(
         "an-operator-that-is-right-in-the-file-is-blamed",
-        "if _place(judged) not in right)",
-        ")",
+        "judged.verdict.passed or judged.other or judged.reads_other",
+        "judged.other or judged.reads_other",
         "not_blamed",
     ),
     _in_case(
