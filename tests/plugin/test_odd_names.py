@@ -7,7 +7,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from harness.core.runtime import runtime
 from harness.engine.finished_run import load_report
-from tests.places import ODD_NAMES, ROOT
+from harness.plugins.explain.repro import _END
+from tests.places import ODD_NAMES
 from tests.plugin.project import Project, run_repro
 
 pytestmark = pytest.mark.slow  # runs, each in processes of its own
@@ -15,7 +16,6 @@ pytestmark = pytest.mark.slow  # runs, each in processes of its own
 MNN_LOSES = "nul"
 """MNN's converter ends a name at its first character 0."""
 
-REPRO_END = ROOT / "harness" / "plugins" / "explain" / "repro_end.txt"
 TAKEN = {key: name for key, name in ODD_NAMES.items() if key != MNN_LOSES}
 
 
@@ -82,7 +82,7 @@ def test_the_ranges_of_values_with_such_names_are_said(ran):
 
 def repro_of(name):
     """Return the script of a runtime, which is the same for every divergence."""
-    parts = runtime(name).home / "repro.txt", REPRO_END
+    parts = runtime(name).home / "repro.txt", _END
     return "".join(part.read_text(encoding="utf-8") for part in parts)
 
 

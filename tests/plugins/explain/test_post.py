@@ -14,11 +14,11 @@ from harness.core.private import without_paths
 from harness.core.program import ended
 from harness.core.runtime import runtime
 from harness.plugins.explain import post
+from harness.plugins.explain.repro import _END
 from harness.runtimes.onnxruntime.repro import words
 from harness.suite.suite import load_suite
-from tests.places import DIGITS, ROOT
+from tests.places import DIGITS
 
-END = ROOT / "harness" / "plugins" / "explain" / "repro_end.txt"
 CASE = next(c for c in load_suite(DIGITS).cases if c.id == "unet/mnn/fp32")
 DIFFERS = "print('rms 1.0, 9.0 times the noise of float32'); sys.exit(1)"
 SHAPE = "sys.exit('shape [1], expected shape [2]')"
@@ -140,6 +140,6 @@ from numpy import inf, nan
 told = {told}
 actual, expected = np.array({actual}), np.array([1.0, nan, inf])
 """
-    script = f"{head}{END.read_text(encoding='utf-8')}"
+    script = f"{head}{_END.read_text(encoding='utf-8')}"
     done = ended([sys.executable, "-c", script])
     assert (done.code, words in done.text) == (code, True), done.text
